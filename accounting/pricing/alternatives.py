@@ -230,10 +230,8 @@ def _phrases_of_fitting_ways(
 
     phased = any(_noises_of_earlier_phases(priced.plan, trials))
     if not phased:
-        yield (
-            f"{room.largest_admitted_count(event_of_first_runs, runs - 1) or 'not one'} of these {runs} runs at this "
-            "noise"
-        )
+        fitting = room.largest_admitted_count(event_of_first_runs, runs - 1)
+        yield f"{fitting or 'not one'} of these {runs} runs at this noise" if runs > 1 else "nothing at this noise"
     if noisier is not None:
         target = (
             f" (privacy.epsilon={epsilon_text_rounded_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""

@@ -183,12 +183,14 @@ def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
         )
         return
     advised, best_map = found.advised_measurement, found.best_measurement_with_map
-    measured = f"Measured on {found.measured_on.name} at epsilon {text_with_all_digits(found.epsilon)}"
-    yield f"{measured} ({SOURCE}; dpsweep advise ranks all ways):"
+    yield (
+        f"Scores that searches reached on {found.measured_on.name} at epsilon {text_with_all_digits(found.epsilon)} "
+        "(`dpsweep advise` ranks all ways of searching):"
+    )
     if best_map is not advised:
-        yield f"for a model (no map), {advised.way.name}: {_accuracy_text(advised)}{'.' if best_map is None else ';'}"
+        yield f"  {_accuracy_text(advised)} where only a model may be shown ({advised.way.name})"
     if best_map is not None:
-        yield f"for a map and a model, {best_map.way.name}: {_accuracy_text(best_map)}."
+        yield f"  {_accuracy_text(best_map)} where a map and a model may be shown ({best_map.way.name})"
 
 
 def advice_table_lines(found: Comparison) -> Iterator[str]:

@@ -125,9 +125,9 @@ def spending_exhibit(sweep: Sweep) -> Exhibit | None:
     return Exhibit(
         key="spending",
         title="Where the budget went",
-        note="Epsilons do not add; Renyi divergences of one order do. This is the divergence of training at order "
-        f"{order:.4g}, at which the Moments Accountant has its smallest epsilon. Scores use other records, which are "
-        "not trained on: the price of training covers them.",
+        note="The epsilons of several runs cannot be added, but their Renyi divergences of one order can. The table "
+        f"shows the divergence of training at order {order:.4g}, at which the Moments Accountant has its smallest "
+        "epsilon. Scores are computed on other records, which no run trains on, so the price of training covers them.",
         source=SPENDING_SOURCE,
         findings=(
             "One more run, at the price of the most expensive one, would add epsilon "
@@ -169,10 +169,10 @@ def epsilon_by_delta_exhibit(plan: Plan, charges: int) -> Exhibit | None:
         note="The same noise has a smaller epsilon at a larger delta. The dashed line is the delta that was charged.",
         source=CURVE_SOURCE,
         findings=(
-            f"At each of these deltas, from {delta_text_rounded_up(least)} to {delta_text_rounded_up(most)}, the "
-            "search is bounded like one "
-            f"Gaussian mechanism of mu = {epsilon_text_rounded_up(mu)} (Gaussian differential privacy; Dong, Roth, Su "
-            "2022).",
+            f"At each of these deltas, from {delta_text_rounded_up(least)} to {delta_text_rounded_up(most)}, the whole "
+            "search protects at least as well as a single number released with Gaussian noise: the noise's standard "
+            f"deviation is 1 / {epsilon_text_rounded_up(mu)} of what one {plan.unit} can change (Gaussian differential "
+            f"privacy with mu = {epsilon_text_rounded_up(mu)}; Dong, Roth, Su 2022).",
         ),
         drawings=(_epsilon_by_delta_picture(bounds, plan.delta, mu),),
         sheets=(Sheet.from_cells("Epsilon by delta", ("delta", "epsilon, at most"), rows),),

@@ -60,7 +60,7 @@ def search_difficulty_exhibit(table: pd.DataFrame, measure: str, scale: ScoreSca
     subsets_by_method = {method: [*best_scores_of_random_subsets(own)] for method, own in scores.items()}
     return Exhibit(
         key="ease",
-        title="Difficulty of the search",
+        title="How much the scores of the points differ",
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
         "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws. The "
         "largest of many noisy scores is too large, so the table gives the best, median and worst with the part that "

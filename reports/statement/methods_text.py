@@ -140,7 +140,7 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
             *works_that_class_cites(context.sweep.rule)
         )
-        yield f"The best point was chosen by {rule}, whose price covers {shown}."
+        yield f"The best point was chosen by its score under {rule}, whose price covers {shown}."
         if KOSKELA_2024.key in citations.works:
             yield f"Other bounds on private selection{citations.cite_works(*RELATED_BOUNDS)} are not part of the price."
     yield from (escape_tex(line.text) for line in line_on_search_that_read_public_data(context))

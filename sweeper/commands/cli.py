@@ -29,6 +29,11 @@ def main() -> None:
         if name in ASKING:
             print_lines(_verbs_and_exit_codes_text())
             return
+        if name == "--version":
+            from importlib.metadata import version
+
+            print_line(f"dpsweep {version('dpsweep')}")
+            return
         verb = VERBS.get(name)
         if verb is None:
             raise BadInput(
@@ -48,7 +53,8 @@ def _verbs_and_exit_codes_text() -> str:
     verbs = "\n".join(f"  {name:{width}} {verb.line}" for name, verb in VERBS.items())
     codes = "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode)
     return (
-        "usage: dpsweep VERB ...\n\nHyperparameter sweeps over private training, priced as a whole.\n\n"
+        "usage: dpsweep VERB ...\n       dpsweep --version\n\n"
+        "Hyperparameter sweeps over private training, priced as a whole.\n\n"
         f"verbs (dpsweep VERB --help has an example):\n{verbs}\n\nexit codes:\n{codes}\n"
     )
 
@@ -304,8 +310,8 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "plan": Subcommand(
         run=plan,
-        line="print what a sweep would cost and how long it would take; changes nothing",
-        usage="[KEY=VALUE[,VALUE...] ...]",
+        line="print what a sweep would cost and how long it would take; --rules compares ways to choose the winner",
+        usage="[KEY=VALUE[,VALUE...] ...] [--rules]",
         example="dpsweep plan dataset=adult privacy.epsilon=1",
         hint=lambda: KEYS_HINT,
     ),

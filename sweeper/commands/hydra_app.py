@@ -41,6 +41,7 @@ from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.planning.keys import override_decoding_environment_number
+from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,9 @@ def _load_experiment_file(name: str) -> DictConfig:
     return form if isinstance(form, DictConfig) else OmegaConf.create()
 
 
+SHORT_OPTIONS = {AGAIN: REPEAT_ALL, "--rules": "hydra.sweeper.rules=true"}
+"""Overrides by the short options that stand for them."""
+
 MULTIRUN = "--multirun"
 """Hydra's option for sweeps, which every command gets unless it asks for another mode."""
 
@@ -140,7 +144,7 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (
-        REPEAT_ALL if word == AGAIN else override_decoding_environment_number(_script_as_trainer_field(word))
+        SHORT_OPTIONS.get(word) or override_decoding_environment_number(_script_as_trainer_field(word))
         for word in merge_scale_into_experiment_argument(arguments)
     )
     words = (_DEVICES.sub(r"\1=[\2]", word) for word in words)
@@ -219,7 +223,7 @@ def refuse_job_outside_sweep(config: DictConfig) -> NoReturn:
 def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
     """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs.
 
-    A group's option that is no name is refused as well (`features=null`, `model=3`).
+    An axis in brackets is refused as well, and a group's option that is no name (`features=null`, `model=3`).
     """
     for argument in arguments:
         word = argument.partition("=")[0]
@@ -229,6 +233,8 @@ def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
             raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
         if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
             raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")
+        if (sentence := axis_in_brackets_sentence(argument)) is not None:
+            raise BadInput(sentence)
         _refuse_null_or_number_as_group_option(argument, word)
 
 

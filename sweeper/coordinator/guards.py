@@ -48,15 +48,19 @@ def _number_of_plan_charges(ledger: Ledger, plan: Plan) -> int:
 def remove_new_empty_folder_at_end(folder: SweepFolder) -> Iterator[None]:
     """Removes the sweep's folder in the end if it was made within the block and holds nothing but its lock.
 
+    The folders above it that were made with it go as well, if they are empty.
+
     The caller holds the lock of the plan, so that no other coordinator of the plan is about to use the folder.
     """
-    existed = folder.root.exists()
+    new = [path for path in (folder.root, *folder.root.parents) if not path.exists()]
     try:
         yield
     finally:
-        if not existed:
+        if new:
             with suppress(OSError):
                 _remove_folder_with_lock_only(folder)
+                for above in new[1:]:
+                    above.rmdir()
 
 
 def _remove_folder_with_lock_only(folder: SweepFolder) -> None:

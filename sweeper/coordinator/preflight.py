@@ -244,7 +244,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
         else:
             times = time_training_steps_of_shapes(*steps, known)
     except (ValueError, TypeError, RuntimeError) as cause:
-        raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+        raise BadInput(f"A first step of training failed on random records: {cause}") from cause
     return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
 from dpsweep.accounting.cautions import caution_sentences, is_large_delta, left_out_records_sentence
@@ -31,28 +32,27 @@ from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.spec import declaration_from_config
 
-_WORDS = {
-    Disclosure.ALL_SCORES: "everything",
-    Disclosure.WINNER_SCORE: "the winner and its score",
-    Disclosure.WINNER: "the winner without its score",
+_MAY_BE_SHOWN = {
+    Disclosure.ALL_SCORES: "every score, the map of them, and every model",
+    Disclosure.WINNER_SCORE: "the winner and its score, and nothing of the other runs",
+    Disclosure.WINNER: "the winner without its score, and nothing of the other runs",
 }
-_UNPROTECTED = (("the whole search", "PROTECTS NOBODY: you declared these data public (dataset.public=true)"),)
 _SHORT = {
-    "everything": "all",
-    "the winner and its score": "winner",
-    "the winner without its score": "no score",
-    "nothing": "nothing",
+    Disclosure.ALL_SCORES: "all",
+    Disclosure.WINNER_SCORE: "winner",
+    Disclosure.WINNER: "no score",
 }
 
 
 def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> None:
-    """Prints the price of the search under each rule, then which one to take, and advice if the search does not fit.
+    """Prints the price of the search under each rule, then which one to take.
 
     Rules that show the results that the user asked for come first, the cheapest of them on top.
     """
     rules, needs = outlooks.rules, outlooks.needs
-    if priced.plan.final_runs and not needs and not outlooks.advice:
-        return  # other rules have other points, so there is nothing to compare
+    if priced.plan.final_runs and not needs:
+        print_line("Other rules would run other points than this search with its final run: no prices to compare.")
+        return
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
     table = TerminalTable(title=title, pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
     table.add_column("rule", no_wrap=True)
@@ -70,7 +70,7 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
             "none" if offer.quote is None else epsilon_text_rounded_up(offer.epsilon),
-            _SHORT[short_disclosure_name(offer.rule.discloses)],
+            _text_by_disclosure(_SHORT, offer.rule.discloses),
             "yes" if one.admitted else "no",
             *(_required_noise_cells(needs[offer.label]) if needs else ()),
             style="bold" if one.taken else None,
@@ -87,6 +87,11 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
             print_line(f"{one.offer.label}: {one.offer.refusal}")
     for sentence in _recommended_rule_sentences(rules, results):
         print_line(sentence)
+    print_line("`dpsweep help tuning` says what each rule does.")
+
+
+def print_advice_that_fits(outlooks: RuleOutlooks) -> None:
+    """Prints which alternatives fit the account if the plan itself does not."""
     if outlooks.advice:
         Terminal().print_line(outlooks.advice)
 
@@ -112,15 +117,43 @@ def print_price_of_plan(
     priced: PricedPlan,
     statement: Statement | None,
     outlook: Outlook,
-    time: str | None,
+    time_text: Callable[[], str],
     data: Mapping[str, str],
 ) -> None:
-    """Prints the plan's own price: the whole search first, the price of a single run, as often quoted, near the end.
+    """Prints four lines (price, budget, what may be shown, time and width of the scores), then a table of the details.
 
-    `time` is left out if it is None, as where steps are still being timed. `data` has further rows, about the records.
+    `time_text` may wait until a step is timed, so it is called after the first three lines. `data` has further rows,
+    about the records.
     """
+    for line in _first_lines(priced, statement, outlook):
+        print_line(line)
+    sys.stdout.flush()
+    width = score_width_text(priced, statement)
+    print_line(f"time: {time_text()}{'' if width is None else f'; scores, {width}'}")
+    _print_details_of_plan(priced, outlook, data)
+
+
+def _first_lines(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> Iterator[str]:
+    """What the whole search costs, whether it fits, and what of it may be shown."""
     plan = priced.plan
+    points = len(set(plan.point_index_of_each_trial))
+    what = f"the whole search of {points} point{'s' if points > 1 else ''}"
+    if plan.has_public_data:
+        yield f"price: {what} PROTECTS NOBODY: you declared these data public (dataset.public=true)"
+    else:
+        price = f"epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} at delta {text_with_all_digits(plan.delta)}"
+        yield f"price: {price} per {plan.unit}, for {what}"
+    yield f"budget: {_account_budget_text(priced, statement, outlook)}"
+    yield f"may be shown: {_text_by_disclosure(_MAY_BE_SHOWN, priced.rule.discloses)}"
+
+
+def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[str, str]) -> None:
+    """Prints the points, the bounds, the noise and the scores of a plan, then its notes and cautions.
+
+    The price of a single run, as often quoted, stands near the end.
+    """
     terminal = Terminal()
+    plan = priced.plan
     table = TerminalTable(title=f"Plan {plan.id} on {plan.account}", show_header=False, box=FRAME, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -139,30 +172,26 @@ def print_price_of_plan(
     repeats = sorted({number_of_priced_steps(trial) - trial.config["steps"] for trial in plan.trials} - {0})
     again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
-    table.add_row("rule", f"{priced.rule.name}; may be shown: {short_disclosure_name(priced.rule.discloses)}")
-    for name, text in _UNPROTECTED if plan.has_public_data else _search_price_rows(priced, outlook.envelope):
+    table.add_row("rule", f"{priced.rule.name} (dpsweep help tuning)")
+    for name, text in () if plan.has_public_data else _search_price_rows(priced, outlook.envelope):
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     for name, text in _final_run_rows(priced):
         table.add_row(name, text)
-    other = outlook.other_subsample
-    table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)) + (f"; {other}" if other else ""))
+    table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)))
+    if outlook.other_subsample is not None:
+        table.add_row("", str(outlook.other_subsample))
     bands = max((trial.config["noise"]["bands"] for trial in plan.trials if "noise" in trial.config), default=1)
     if bands > 1:
         table.add_row("noise", f"correlated over up to {bands} steps: {8 * (bands - 1)} bytes of memory per weight")
     if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _score_cost_text(priced))
-    if (width := score_width_text(priced, statement)) is not None:
-        table.add_row("known to", width)
-    table.add_row("budget", _account_budget_text(priced, statement, outlook))
-    if not plan.has_public_data:
+    if not plan.has_public_data and len(plan.trials) > 1:
         table.add_row(
             "one run alone",
             f"epsilon {epsilon_text_rounded_up(priced.single_run.epsilon)} (not the price of this search)",
         )
-    if time is not None:
-        table.add_row("time", time)
     for name, text in data.items():
         table.add_row(name, text)
     terminal.print_table(table)
@@ -177,24 +206,20 @@ def estimated_time_text(seconds: float | None, device: str) -> str:
     return "unknown" if seconds is None else f"{rough_duration_text(seconds)} on {device}"
 
 
-def short_disclosure_name(discloses: frozenset[Disclosure]) -> str:
-    """A short name for the results that a rule discloses."""
-    return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
+def _text_by_disclosure(texts: Mapping[Disclosure, str], discloses: frozenset[Disclosure]) -> str:
+    """The text of the most that a rule discloses."""
+    return next((text for disclosure, text in texts.items() if disclosure in discloses), "nothing")
 
 
 def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
-    """The price of the search, the accountants' bounds, the best lower bound, and that by an attack."""
-    plan, quote = priced.plan, priced.quote
-    what = (
-        f"epsilon {epsilon_text_rounded_up(quote.epsilon)} at delta {text_with_all_digits(plan.delta)} per "
-        f"{plan.unit}, {plan.adjacency.value}"
-    )
-    yield "the whole search", what
+    """Which data sets are neighbours, the accountants' bounds, the best lower bound, and that by an attack."""
+    quote = priced.quote
+    yield "adjacency", priced.plan.adjacency.value
     yield from zip(chain(("accountants",), repeat("")), _bound_lines_by_population(priced), strict=False)
     if envelope is not None:
         yield (
             "the same search",
-            f"epsilon {epsilon_text_rounded_up(envelope)} by the envelope bound, as under private_selection",
+            f"epsilon {epsilon_text_rounded_up(envelope)} by the envelope bound",
         )
     if proofs := _lower_bounds_with_proofs(quote):
         yield "at least", f"epsilon {'; '.join(proofs)}"
@@ -259,8 +284,8 @@ def _score_cost_text(priced: PricedPlan) -> str:
     if (comparison := priced.rule.compared_quantity_text) is not None:
         return f"{comparison.format(unit=priced.plan.unit)} and never shown, {cost}"
     return (
-        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; they are not trained on, so the larger "
-        "part counts"
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; no run trains on these, so the price of "
+        "the search is the larger of its two parts"
     )
 
 

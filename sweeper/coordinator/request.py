@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.printing import print_errors
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
@@ -73,17 +74,18 @@ class SweeperSettings:
     retry: str
     resume: int
     study: str | None
+    rules: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRequest:
     """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
-    `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
-    again, `resume` how often an interrupted run is launched again, `study` the database for results, None for a file in
-    the sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are written,
-    `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs are
-    handed to the launcher at once; it runs them on `workers`, `forked` from this process or not.
+    `points` and `plan` determine the plan. `show`, `fit` and `rules` select the prices to show, `retry` the attempts to
+    pay for again, `resume` how often an interrupted run is launched again, `study` the database for results, None for a
+    file in the sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are
+    written, `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs
+    are handed to the launcher at once; it runs them on `workers`, `forked` from this process or not.
     """
 
     verb: Verb
@@ -91,6 +93,7 @@ class SweepRequest:
     plan: PlanSettings
     show: str
     fit: bool
+    rules: bool
     retry: Retry
     resume: int
     study: str | None
@@ -124,6 +127,7 @@ class SweepRequest:
         if not is_integer_at_least(settings.resume, 0):
             raise BadInput(f"Expected hydra.sweeper.resume={settings.resume!r} to be an integer >= 0.")
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
+        print_errors(*grid.request.contradictions)
         config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
         config = config_with_scratch_account(config) if rehearsal else config
@@ -137,6 +141,7 @@ class SweepRequest:
             plan=plan,
             show=plan.show,
             fit=_require_true_or_false("fit", config.fit),
+            rules=settings.rules,
             retry=_parse_enum_choice(Retry, "retry", settings.retry),
             resume=settings.resume,
             study=settings.study,

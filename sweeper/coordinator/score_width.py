@@ -65,7 +65,7 @@ def _width_of_run_text(priced: PricedPlan, trial: Trial) -> str:
     known = _interval_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
     if known is None:
         return ""
-    return f"; a run {score_scale_of_config(trial.config).within_text(*known).removesuffix(' points')}"
+    return f"; a single run within {score_scale_of_config(trial.config).within_text(*known).removesuffix(' points')}"
 
 
 def _width_of_card_text(priced: PricedPlan) -> str | None:

@@ -7,8 +7,7 @@ before the charge.
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.pricing.outlook import compare_plan_with_account, rule_outlooks
+from dpsweep.accounting.pricing.outlook import Outlook, compare_plan_with_account, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -115,18 +114,15 @@ class SweepCoordinator:
                 self._sweep_folder_of_plan(priced.plan),
                 self._account_statement_or_none(priced.plan),
             )
-            if not plan.has_public_data:
-                rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
-                price_table.print_price_under_each_rule(priced, rules, request.show)
-                nearest = nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)
-                for sentence in advice_sentence_lines(nearest, plan.account):
-                    print_line(sentence)
-            known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
-            time = self._estimated_time_text(priced, known)
-            self._print_price(priced, statement, folder, None if known is None else time)
-            if known is None:
-                sys.stdout.flush()
-                print_line(f"time: {self._estimated_time_text(priced, costs())}")
+            view = self._compare_with_account(priced, statement)
+
+            def time_text() -> str:
+                known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
+                return self._estimated_time_text(priced, costs() if known is None else known)
+
+            self._print_price(priced, statement, folder, view, time_text)
+        if not plan.has_public_data:
+            self._print_alternatives(priced, statement, admitted=view.admitted)
         for message in (
             request.launcher_refusal_sentence(priced.rule),
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
@@ -144,6 +140,21 @@ class SweepCoordinator:
                 f"Expected {folder.root} to be a place for plan.json: {access_failure_text(cause)}."
             ) from cause
         return ExitCode.DONE
+
+    def _print_alternatives(self, priced: PricedPlan, statement: Statement | None, *, admitted: bool) -> None:
+        """Prints what other rules would cost if `--rules` or `fit=true` asks, what would fit, and what was measured."""
+        request, plan = self.request, priced.plan
+        is_asked = request.rules or request.fit
+        if is_asked or not admitted:
+            outlooks = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
+            if is_asked:
+                price_table.print_price_under_each_rule(priced, outlooks, request.show)
+            price_table.print_advice_that_fits(outlooks)
+        if not is_asked:
+            print_line("`--rules` prints what each other way of choosing the winner would cost, and what it may show.")
+        nearest = nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)
+        for sentence in advice_sentence_lines(nearest, plan.account):
+            print_line(sentence)
 
     def print_measured_search_advice(self) -> ExitCode:
         """Prints what the epsilon bought under each way of searching where it was measured; writes nothing."""
@@ -229,9 +240,9 @@ class SweepCoordinator:
         plan, ledger, data = priced.plan, self._ledger, self.request.data
         check = self._check_before_charge(priced, folder)
         print_errors(same_command_other_plan_message(plan, folder, self.request.jobs.command_overrides))
-        self._print_price(
-            priced, self._account_statement_or_none(plan), folder, self._estimated_time_text(priced, check.costs)
-        )
+        statement = self._account_statement_or_none(plan)
+        view = self._compare_with_account(priced, statement)
+        self._print_price(priced, statement, folder, view, lambda: self._estimated_time_text(priced, check.costs))
         fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
         priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
         card = PlannedCard(search=search_for_plan(plan, folder), ledger=ledger, retry=self.request.retry)
@@ -394,16 +405,22 @@ class SweepCoordinator:
             card.files.restore_answer_in_folder()
         print_errors(card.remark_on_missing_answer(states))
 
+    def _compare_with_account(self, priced: PricedPlan, statement: Statement | None) -> Outlook:
+        """The plan beside what its account has left."""
+        could_share = can_points_share_subsamples(priced.plan, priced.rule.discloses)
+        return compare_plan_with_account(priced, statement, could_share=could_share)
+
     def _print_price(
-        self, priced: PricedPlan, statement: Statement | None, folder: SweepFolder, time: str | None
+        self,
+        priced: PricedPlan,
+        statement: Statement | None,
+        folder: SweepFolder,
+        view: Outlook,
+        time_text: Callable[[], str],
     ) -> None:
         """Prints the plan's own price."""
-        view = compare_plan_with_account(
-            priced, statement, could_share=can_points_share_subsamples(priced.plan, priced.rule.discloses)
-        )
-        price_table.print_price_of_plan(
-            priced, statement, view, time, data_notes_by_topic(priced.plan, folder.private_store)
-        )
+        data = data_notes_by_topic(priced.plan, folder.private_store)
+        price_table.print_price_of_plan(priced, statement, view, time_text, data)
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
         return price_table.estimated_time_text(

@@ -23,6 +23,11 @@ _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct
 _UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>[\w/]+)/(?P<choice>[^'/]+)'")
 _QUOTED_NAME = re.compile(r"""[{,]\s*(?P<quote>["'])[^"']*(?P=quote)\s*:""")
 _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
+_HYDRA_AXIS = re.compile(r"Sweeping over Hydra's configuration is not supported : '(?P<word>.*)'")
+_SERIES = re.compile(r"(?:\w+\.)?(?P<name>linspace|geomspace|logspace|arange)\((?P<numbers>[^()]*)\)")
+
+SWEEPER_PARAMETERS = "hydra.sweeper.params."
+"""The beginning of the keys under which Hydra's own sweepers take a search space."""
 
 BY_GRID = "by_grid"
 """The trainer that stands for the methods of a grid."""
@@ -50,6 +55,8 @@ def wrong_override_sentence(error: BaseException, words: Sequence[str], *, runni
     message = str(error)
     if isinstance(error, OverrideParseException) or isinstance(error.__cause__, OverrideParseException):
         return _unparsable_override_sentence(error)
+    if axis := _HYDRA_AXIS.search(message):
+        return _axis_of_hydra_key_sentence(axis["word"])
     if unset := _UNSET.search(message):
         return f"Expected the environment variable {unset['name']} to be set: the configuration reads it."
     if missing := _UNKNOWN_CHOICE.search(message):
@@ -61,6 +68,11 @@ def wrong_override_sentence(error: BaseException, words: Sequence[str], *, runni
 
 def unknown_choice_sentence(group: str, choice: str, error: BaseException | None = None) -> str:
     """The sentence for `group=choice` where the group has no such option."""
+    if group == "hydra/sweeper":
+        return (
+            f"Expected hydra/sweeper={choice} to be left out: dpsweep prices what its own sweeper runs. Optuna's "
+            "samplers are search=tpe, search=gp and search=random, with search.trials=20 for 20 runs."
+        )
     found = error.options if isinstance(error, MissingConfigException) else None
     options = list(found or choices_by_group().get(group, ()))
     if not options and group.partition("/")[0] == EXPERIMENT:
@@ -78,6 +90,8 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
     known = documented_keys()
     if key == EXPERIMENT:
         return IN_CHECKOUT
+    if key.startswith(SWEEPER_PARAMETERS):
+        return _axis_of_hydra_key_sentence(word)
     if key in known:
         return _key_of_another_choice_sentence(key, word, words, running)
     if ours := translate_foreign_override(key, value, words):
@@ -85,6 +99,52 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
     names = [name for name in known if not is_key_users_never_set(name)]
     similar = _did_you_mean_question(key, [*names, *choices_by_group()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
+
+
+def _axis_of_hydra_key_sentence(word: str) -> str:
+    """The sentence for a search space below Hydra's sweeper, or for several values of another key of Hydra's."""
+    key, _, values = word.lstrip("+~").partition("=")
+    if not key.startswith(SWEEPER_PARAMETERS):
+        return f"Expected {word} to have one value: only hyperparameters may be axes, and {key} is a key of Hydra."
+    interval = re.fullmatch(r"interval\(([^()]*)\)", values)
+    listed = (_values_of_series(f"geomspace({interval[1]},4)") or "a,b,c") if interval else values
+    return f"Expected {word} in dpsweep's words: {key.removeprefix(SWEEPER_PARAMETERS)}={listed}."
+
+
+def axis_in_brackets_sentence(word: str) -> str | None:
+    """The sentence for `trainer.lr=[1,2,3]` and `trainer=[dpsgd,dpnsgd]`, lists that stand for an axis; else None."""
+    key, _, value = word.partition("=")
+    if not (value.startswith("[") and value.endswith("]")) or key in GROUPS_WITH_SEVERAL_CHOICES:
+        return None
+    known = documented_keys().get(key)
+    if key not in choices_by_group() and (known is None or not known.is_number):
+        return None
+    values = ",".join(part.strip() for part in value[1:-1].split(","))
+    return f"Expected {word} without brackets, which make one value of it; its values as an axis: {key}={values}."
+
+
+GROUPS_WITH_SEVERAL_CHOICES = ("logger",)
+"""The groups of which a list chooses several at once."""
+
+
+def _values_of_series(value: str) -> str | None:
+    """The numbers that a call of NumPy's `linspace`, `geomspace`, `logspace` or `arange` stands for; else None.
+
+    >>> _values_of_series("logspace(-2,1,4)")
+    '0.01,0.1,1,10'
+    """
+    call = _SERIES.fullmatch(value)
+    numbers = [_parse_number_or_none(number) for number in call["numbers"].split(",")] if call else []
+    if call is None or not 2 <= len(numbers) <= 3 or None in numbers:
+        return None
+    import numpy as np
+
+    try:
+        counts = numbers[2:] if call["name"] == "arange" else map(int, numbers[2:] or [50])  # type: ignore[arg-type]
+        values = getattr(np, call["name"])(*numbers[:2], *counts)
+    except ValueError:
+        return None
+    return ",".join(f"{number:.6g}" for number in values) if 0 < len(values) <= 100 else None
 
 
 def _key_of_another_choice_sentence(key: str, word: str, words: Sequence[str], running: Sequence[str]) -> str:
@@ -130,6 +190,9 @@ def _unparsable_override_sentence(error: BaseException) -> str:
     word = getattr(cause, "override", "")
     if "=" not in word:
         return f"Expected {word} to be KEY=VALUE, as in steps=100."
+    key, _, value = word.partition("=")
+    if values := _values_of_series(value):
+        return f"Expected {word} as a list of values: {key}={values}."
     if (character := _character_beyond_command_line(word)) is not None:
         return _yaml_line_sentence(word.lstrip("+"), character)
     if _QUOTED_NAME.search(word):

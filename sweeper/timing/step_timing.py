@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from dpsweep.accounting.printing import print_error
 from dpsweep.sweeper.timing.time_estimate import Cost, Shape, timing_process
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
@@ -154,9 +155,13 @@ class _ShapeTimer:
         """The probe of a shape; raises ValueError if its model cannot be trained."""
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declaration_from_config
-        from dpsweep.trainers.declarations.losses import target_shape
+        from dpsweep.trainers.declarations.losses import CrossEntropy, target_shape
         from dpsweep.trainers.methods.transforms import require_bounded_lengths
-        from dpsweep.trainers.models.checks import require_output_shape, require_separate_examples
+        from dpsweep.trainers.models.checks import (
+            are_outputs_probabilities,
+            require_output_shape,
+            require_separate_examples,
+        )
         from dpsweep.trainers.models.weights import check_saved_weights_reload
 
         declared = declaration_from_config(shape.config)
@@ -166,6 +171,11 @@ class _ShapeTimer:
         require_separate_examples(model, inputs)
         require_output_shape(model, inputs, declared.dataset.classes, target_shape(declared.loss, inputs))
         check_saved_weights_reload(model)
+        if isinstance(declared.loss, CrossEntropy) and are_outputs_probabilities(model, inputs):
+            print_error(
+                "The outputs of this model are probabilities, as behind a softmax, and loss=cross_entropy takes the "
+                "softmax of them once more, so it learns little. Let the model end without its softmax."
+            )
         return cls(shape=shape, declared=declared, model=model.to(device), device=device)
 
     @cached_property

@@ -127,6 +127,13 @@ class Declaration:
                 f"clip_schedule.noise={self.clip_schedule.noise}: the price of repeated steps would depend on which "
                 "steps were lost."
             )
+        held_out = self.records.nominal_private_units - self.nominal_training_units
+        if held_out > 0 and self.sampler.batch_size > self.nominal_training_units:
+            raise BadInput(
+                f"Expected sampler.batch_size={self.sampler.batch_size} <= records={self.nominal_training_units}, "
+                f"those that are trained on: {held_out} of {self.records.nominal_private_units} are held out for "
+                "scores (score.fraction)."
+            )
         if self.records.is_number_of_units_secret and not isinstance(self.sampler, Poisson):
             raise BadInput(
                 "Expected sampler=poisson with a secret part of the records: nobody knows how many records are in it, "

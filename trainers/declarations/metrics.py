@@ -77,6 +77,17 @@ class Metric(Protocol):
         ...
 
 
+OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("acc", "accuracy_score", "top1", "error", "error_rate"), ACCURACY),
+    **dict.fromkeys(("auc", "roc_auc", "rocauc", "roc_auc_score", "c_statistic"), "auroc"),
+    **dict.fromkeys(("bacc", "balanced_acc", "balanced_accuracy_score", "macro_recall"), "balanced_accuracy"),
+    **dict.fromkeys(("f1_score", "f1score", "f_score", "f_measure", "dice"), "f1"),
+    **dict.fromkeys(("recall", "tpr", "true_positive_rate", "hit_rate"), "sensitivity"),
+    **dict.fromkeys(("tnr", "true_negative_rate", "selectivity"), "specificity"),
+}
+"""Our metric by another tool's name for it."""
+
+
 def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS) -> Metric | None:
     """The metric of this name with its fields; None for the accuracy. Raises ValueError for an unknown name."""
     settings = {"positive": (positive, POSITIVE), "bins": (bins, BINS)}
@@ -84,6 +95,8 @@ def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ValueError(f"Expected score.{key}={value!r} to be an integer >= 0.")
     if name != ACCURACY and (not isinstance(name, str) or FAMILY_OF.get(name) != "metric"):
+        if ours := OTHER_NAMES.get(str(name).lower()):
+            raise ValueError(f"Expected score.metric={name} in dpsweep's words: score.metric={ours}.")
         raise ValueError(f"Expected score.metric={name} to be one of {ACCURACY}, {tags_of_family_text('metric')}.")
     kind = None if name == ACCURACY else class_of_tag(str(name), "metric")
     names = set() if kind is None else {field.name for field in fields(kind)}

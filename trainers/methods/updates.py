@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -207,6 +208,44 @@ class AdamWithoutSecondMoments(Update[FirstMoment]):
         return FirstMoment(first=first, steps=steps), first / (1 - self.beta1**steps) / (noise_std + self.eps)
 
 
+OURS = __name__.partition(".")[0]
+"""The package whose updates raise no error of a user's."""
+
+
+def first_state_of_update(update: Update[State], weights: Tensor) -> State:
+    """The state before the first step; an error of a user's own update is a ValueError that says what it must do."""
+    with _name_own_update_in_errors(update):
+        return update.start(weights)
+
+
+def next_state_and_direction(
+    update: Update[State], state: State, gradient: Tensor, noise_std: Tensor
+) -> tuple[State, Tensor]:
+    """The next state and the direction, checked to have the gradient's shape; errors as in `first_state_of_update`."""
+    with _name_own_update_in_errors(update):
+        state, direction = update.direction(state, gradient, noise_std)
+        if direction.shape != gradient.shape:
+            raise ValueError(f"got a direction of shape {[*direction.shape]} for a gradient of {[*gradient.shape]}")
+    return state, direction
+
+
+@contextmanager
+def _name_own_update_in_errors(update: Update[Any]) -> Iterator[None]:
+    """Turns every exception of a user's own update into a ValueError with its name and the interface's contract."""
+    try:
+        yield
+    except Exception as error:  # the user's own code may raise anything
+        kind = type(update)
+        if kind.__module__.partition(".")[0] == OURS:
+            raise
+        raise ValueError(
+            f"Expected update={kind.__module__}.{kind.__name__} to keep the contract of {Update.__module__}.Update: "
+            "start(weights) gives a state, and direction(state, gradient, noise_std) gives the next state and a "
+            f"direction of the gradient's shape. {type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
+            + "."
+        ) from error
+
+
 class Directions:
     """The updates of K runs at once: one call for all runs with equal updates."""
 
@@ -221,12 +260,14 @@ class Directions:
         """The directions [K, P] for these gradients [K, P] with noise of these standard deviations [K, 1]."""
         if len(self._rows) == 1:
             (update,) = self._rows
-            self._states[update], direction = update.direction(self._states[update], gradients, noise_std)
+            self._states[update], direction = next_state_and_direction(
+                update, self._states[update], gradients, noise_std
+            )
             return direction
         directions = gradients.new_empty(gradients.shape)
         for update, rows in self._rows.items():
             own = self._states[update], gradients[rows], noise_std[rows]
-            self._states[update], directions[rows] = update.direction(*own)
+            self._states[update], directions[rows] = next_state_and_direction(update, *own)
         return directions
 
     def states(self) -> list[Any]:

@@ -242,6 +242,16 @@ def require_output_shape(
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == {expected}, {advice}.")
 
 
+def are_outputs_probabilities(model: nn.Module, example_shape: tuple[int, ...]) -> bool:
+    """Whether the outputs for random examples are distributions over several classes, as behind a last softmax."""
+    twin = _float64_copy(model)
+    probes = draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape)
+    with torch.no_grad():
+        outputs = _output_tensor_for_batch(twin, probes)
+    sums = outputs.sum(-1)
+    return outputs.shape[-1] > 1 and bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums))
+
+
 def _copy_parameters_and_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the parameters and buffers, including those that are not in the state_dict."""
     named = (*model.named_parameters(), *model.named_buffers())

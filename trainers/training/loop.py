@@ -33,7 +33,7 @@ from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_st
 from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
 from dpsweep.trainers.engines.interface import Engine, trainable_parameters
 from dpsweep.trainers.methods.named_methods import Projection
-from dpsweep.trainers.methods.updates import Directions
+from dpsweep.trainers.methods.updates import Directions, first_state_of_update
 from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.randomness import Lattices, Streams
 from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, NoiseRows, Tally
@@ -367,7 +367,10 @@ def initial_progress(run: Run, model: nn.Module) -> Progress:
     weights = _parameters_as_one_vector(model)
     average = None if run.ema is None else weights.clone()
     return Progress(
-        weights=weights, fixed=_untrained_tensors(model), state=run.trainer.update.start(weights), average=average
+        weights=weights,
+        fixed=_untrained_tensors(model),
+        state=first_state_of_update(run.trainer.update, weights),
+        average=average,
     )
 
 

@@ -28,7 +28,8 @@ class HonestSweeperConf:
     `verb`: sweep | resume | plan | advise | rehearse | audit. `max_batch_size`: jobs handed to the launcher at once,
     null to derive it. `retry`: the attempts that a repeated command pays for again: killed | failed | all | none.
     `resume`: how often a run that was interrupted is launched again by the same command, on its charge. `study`: the
-    Optuna address of the database for results, null for a file in the sweep's folder.
+    Optuna address of the database for results, null for a file in the sweep's folder. `rules`: whether a plan prints
+    the price under every rule.
     """
 
     _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"
@@ -37,6 +38,7 @@ class HonestSweeperConf:
     retry: str = "killed"
     resume: int = 0
     study: str | None = None
+    rules: bool = False
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="honest", node=HonestSweeperConf, provider="dpsweep")
@@ -45,12 +47,15 @@ ConfigStore.instance().store(group="hydra/sweeper", name="honest", node=HonestSw
 class HonestSweeper(Sweeper):
     """Plans, prices, charges, and only then launches."""
 
-    def __init__(self, verb: str, max_batch_size: int | None, retry: str, resume: int, study: str | None) -> None:
+    def __init__(
+        self, verb: str, max_batch_size: int | None, retry: str, resume: int, study: str | None, rules: bool
+    ) -> None:
         self.verb = verb
         self.max_batch_size = max_batch_size
         self.retry = retry
         self.resume = resume
         self.study = study
+        self.rules = rules
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
         """Stores the launcher's inputs; the program's own task is not run, since only `run_block` checks receipts."""
@@ -71,6 +76,7 @@ class HonestSweeper(Sweeper):
             retry=self.retry,
             resume=self.resume,
             study=self.study,
+            rules=self.rules,
         )
         request = SweepRequest.from_config(self.config, arguments, settings, context=self.hydra_context, task=run_block)
         return execute_requested_verb(request)

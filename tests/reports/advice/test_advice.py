@@ -127,15 +127,18 @@ def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None
 def test_one_sentence_names_a_model_and_a_map() -> None:
     assert list(advice_sentence_lines(None, "small")) == []
     assert list(advice_sentence_lines(compared(), "small")) == [
-        "Measured on small at epsilon 3 (docs/search.md; dpsweep advise ranks all ways):",
-        "for a model (no map), line: 90.0 % ± 1.0;",
-        "for a map and a model, map: 88.0 % ± 1.2.",
+        "Scores that searches reached on small at epsilon 3 (`dpsweep advise` ranks all ways of searching):",
+        "  90.0 % ± 1.0 where only a model may be shown (line)",
+        "  88.0 % ± 1.2 where a map and a model may be shown (map)",
     ]
     assert list(advice_sentence_lines(compared(), "visits")) == [
         "No search was measured on visits. `dpsweep advise` ranks ways of searching on small, the nearest in size."
     ]
     _, with_map, one = compared().outcomes
-    ends = {with_map: "for a map and a model, map: 88.0 % ± 1.2.", one: "for a model (no map), one: 80.0 % ± 1.0."}
+    ends = {
+        with_map: "  88.0 % ± 1.2 where a map and a model may be shown (map)",
+        one: "  80.0 % ± 1.0 where only a model may be shown (one)",
+    }
     for alone, end in ends.items():
         _, *said = advice_sentence_lines(replace(compared(), outcomes=(alone,)), "small")
         assert said == [end]

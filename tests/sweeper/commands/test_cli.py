@@ -28,6 +28,18 @@ def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: P
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"plan.json", "speeds.json"}
 
 
+def test_a_plan_begins_with_four_lines_and_lists_other_rules_where_they_are_asked_for(program: Program) -> None:
+    cli = "dpsweep.sweeper.commands.cli"
+    words = ("plan", "dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "accountant=rdp")
+    for asked in ((), ("--rules",)):
+        done = program(*words, *asked, module=cli)
+        assert done.returncode == 0, done.stderr
+        beginnings = [line.partition(":")[0] for line in done.stdout.splitlines()[:4]]
+        assert beginnings == ["price", "budget", "may be shown", "time"]
+        assert ("private_selection" in done.stdout) is bool(asked)
+        assert "one run alone" not in done.stdout, "the single point is the whole search"
+
+
 def test_help_lists_groups_and_exit_codes(program: Program) -> None:
     done = program("--help")
     assert done.returncode == 0

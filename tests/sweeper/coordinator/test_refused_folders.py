@@ -36,3 +36,13 @@ def test_a_folder_stays_that_was_there_before_or_holds_something(tmp_path: Path)
             if within:
                 folder.plan_path.touch()
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "full"}
+
+
+def test_folders_above_a_refused_sweep_go_with_it_where_they_are_empty(tmp_path: Path) -> None:
+    for name in ("sweeps/digits/first", "mine/digits/second"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        folder = SweepFolder(root=tmp_path / name)
+        with remove_new_empty_folder_at_end(folder):
+            folder.root.mkdir(parents=True)
+            folder.coordinator_lock_path.touch()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]

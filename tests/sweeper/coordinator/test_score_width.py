@@ -38,7 +38,7 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("tuning=composition",), ", whichever wins; a run "),
+        (("tuning=composition",), ", whichever wins; a single run within "),
         (("tuning=private_selection",), ", whichever wins"),
         (("tuning=disjoint",), " points"),
         (("tuning=noisy_max",), None),
@@ -54,7 +54,7 @@ def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[s
     if text is not None and expected is not None:
         assert expected in text
         assert ("whichever" in text) is ("whichever" in expected or "fraction" in words[-1])
-        assert ("a run " in text) is (words[0] == "tuning=composition")
+        assert ("a single run " in text) is (words[0] == "tuning=composition")
 
 
 def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Program) -> None:

@@ -64,7 +64,7 @@ def test_final_runs_and_secret_parts_have_the_sampler_too(compose_priced: Compos
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["sampler=auto", "sampler.batch_size=10000"], "Expected batch_size=10000 <= records="),
+        (["sampler=auto", "sampler.batch_size=10000"], "Expected sampler.batch_size=10000 <= records="),
         (["sampler=auto,poisson"], "Expected sampler=auto to be the only one"),
         (
             ["sampler=auto", "solve=steps", "privacy.noise_multiplier=3"],

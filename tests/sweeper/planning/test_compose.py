@@ -203,6 +203,10 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["ema=0.9,1"], "Expected 0 < ema=1 < 1"),
         (["ema=most"], "Expected ema='most' to be a number"),
         (["sampler.batch_size=100000"], "batch_size=100000 <= records"),
+        (
+            ["sampler.batch_size=1797"],
+            "<= records=1438, those that are trained on: 359 of 1797 are held out for scores",
+        ),
         (["score=public"], "no public test set"),
         (["score.fraction=1.5"], "fraction"),
         (["lr_schedule=cosine", "lr_schedule.final=2"], "Expected 0 < final=2 < 1"),

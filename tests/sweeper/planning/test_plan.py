@@ -22,7 +22,7 @@ LIGHT = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer
 
 def row(output: str, rule: str) -> list[str]:
     """The cells of a rule's row of the price list."""
-    line = next(line for line in output.splitlines() if rule in line.split())
+    line = next(line for line in output.splitlines() if line.split()[:1] == [rule])
     return [cell for cell in line.split() if cell not in (">*", ">", "*", "-")]
 
 

@@ -30,6 +30,21 @@ CLI = "dpsweep.sweeper.commands.cli"
         (["trainer=dpadam", "trainer.momentum=0.3"], "beside a choice of trainer that has this key: dpmomentum."),
         (["foo"], "Expected foo to be KEY=VALUE"),
         (["trainer.lr=[0.1"], "check its brackets"),
+        (["trainer.lr=np.logspace(-2, 1, 4)"], "as a list of values: trainer.lr=0.01,0.1,1,10."),
+        (
+            ["trainer.lr=[1, 2,3]"],
+            "without brackets, which make one value of it; its values as an axis: trainer.lr=1,2,3",
+        ),
+        (["trainer=[dpsgd,dpnsgd]"], "its values as an axis: trainer=dpsgd,dpnsgd."),
+        (["hydra/sweeper=optuna"], "search=tpe, search=gp and search=random, with search.trials=20"),
+        (["hydra.sweeper.n_trials=20"], "in dpsweep's words: search.trials=20."),
+        (["hydra.sweeper.params.trainer.lr=interval(0.1,100)"], "in dpsweep's words: trainer.lr=0.1,1,10,100."),
+        (["+hydra.sweeper.params.trainer.lr=choice(1,2)"], "in dpsweep's words: trainer.lr=choice(1,2)."),
+        (
+            ["hydra.sweeper.retry=all,none"],
+            "only hyperparameters may be axes, and hydra.sweeper.retry is a key of Hydra.",
+        ),
+        (["score.metric=AUC"], "in dpsweep's words: score.metric=auroc."),
         (["privacy.epsilon=${oc.env:NOWHERE_SET}"], "the environment variable NOWHERE_SET to be set"),
     ],
 )
@@ -60,6 +75,21 @@ def test_numbers_come_from_environment_variables(
     done = program("plan", "dataset=digits", "privacy.epsilon=${oc.env:EPSILON_OF_OURS}", "accountant=rdp", module=CLI)
     assert done.returncode == 0, done.stderr
     assert "1.25" in done.stdout
+
+
+def test_a_key_that_is_given_twice_is_told_with_the_word_that_counts(
+    program: Program,
+) -> None:
+    words = ("dataset=digits", "trainer=dpsgd", "trainer.clip_norm=1", "accountant=rdp", "accountant.witnesses=[]")
+    done = program("plan", *words, "trainer.lr=0.1,0.2", "trainer.lr=3", "steps=7", "steps=8", "seed=1", module=CLI)
+    assert "trainer.lr is given 2 times: trainer.lr=0.1,0.2 is used, and trainer.lr=3 is ignored." in done.stderr
+    assert "steps is given 2 times: steps=8 is used, and steps=7 is ignored." in done.stderr
+    assert "2 (2 dpsgd)" in done.stdout
+    assert "seed is given" not in done.stderr
+
+
+def test_the_version_is_printed(program: Program) -> None:
+    assert program("--version", module=CLI).stdout.startswith("dpsweep 0.")
 
 
 def test_verbs_have_help_and_a_typo_is_answered(program: Program) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.models.checks import require_separate_examples
+from dpsweep.trainers.models.checks import are_outputs_probabilities, require_separate_examples
 from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
@@ -156,3 +156,12 @@ def test_the_innermost_layer_that_mixes_is_named_by_its_path(inside: bool, name:
     with pytest.raises(ValueError, match=rf"^Expected {name} to treat every example on its own; no engine can"):
         require_separate_examples(blocks, (4,))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in blocks.modules())
+
+
+@pytest.mark.parametrize(
+    ("last", "probabilities"), [(nn.Softmax(-1), True), (nn.LogSoftmax(-1), False), (nn.Sigmoid(), False)]
+)
+def test_a_softmax_at_the_end_of_a_model_is_recognised(last: nn.Module, probabilities: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), last)
+    assert are_outputs_probabilities(model, (4,)) is probabilities
+    assert not are_outputs_probabilities(model[:1], (4,))

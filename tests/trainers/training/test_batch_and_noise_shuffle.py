@@ -219,7 +219,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
             "Expected score.every=7 to be whole epochs of 60 steps.",
         ),
         (["subsample=shared"], "Expected shared subsamples to be sampler=poisson's"),
-        (["sampler.batch_size=2000"], "Expected batch_size=2000 <= records="),
+        (["sampler.batch_size=2000"], "Expected sampler.batch_size=2000 <= records="),
     ],
 )
 def test_what_has_no_price_is_refused(
