@@ -35,7 +35,7 @@ BROKEN = {
     "an interpolation without end": (b"dataset: {name: '${'}\n", ".yaml to be", "no viable alternative at input '${'"),
     "defaults that are no list": (b"defaults: 3\n", "dataset/mine", "must be a list (got int)"),
 }
-"""What such a file holds, and what the sentence says of the place and the reason: by PyYAML or, in Hydra 1.4, libyaml."""
+"""What such a file holds, and what the sentence says of place and reason: by PyYAML or, in Hydra 1.4, libyaml."""
 
 
 @pytest.fixture
