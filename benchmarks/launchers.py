@@ -31,6 +31,7 @@ from measuring.clock import children_seconds, processor_seconds, wall_seconds
 from measuring.script import start
 from omegaconf import DictConfig
 
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.launchers.fork_launcher import run_each_in_forked_process
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 
@@ -52,7 +53,7 @@ def nothing(config: DictConfig) -> int:
 
 def run_jobs(launcher: str, count: int) -> None:
     """Everything that a sweep needs for its jobs but the task: Hydra's configuration, the launcher, and each job's."""
-    with tempfile.TemporaryDirectory() as folder, initialize(version_base="1.3", config_path=None):
+    with tempfile.TemporaryDirectory() as folder, initialize(config_path=None, **VERSION_BASE):
         loader = GlobalHydra.instance().config_loader()
         asked = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
         asked += [f"hydra.launcher.n_jobs={WORKERS}"] if launcher != BASIC else []

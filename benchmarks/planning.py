@@ -22,6 +22,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
@@ -40,7 +41,7 @@ def seconds(count: int, offset: int) -> float:
     arguments = ["dataset=digits", "trainer=dpnsgd", f"trainer.lr={values}", "trainer.regularizer=1"]
     started = time.perf_counter()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         loader = GlobalHydra.instance().config_loader()
         request = sort_overrides_into_request(arguments, loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)

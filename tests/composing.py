@@ -5,6 +5,7 @@ interpolations is made only where the file has any. If conf/ alone is composed f
 listed and merged once, and the same words are composed once.
 Configurations are kept as pickles, of which a copy is made in a fifth of the time that `deepcopy` takes. What Hydra
 composes stays the same, which tests/test_composing.py shows; programs that are started fresh compose without this.
+Hydra 1.4 composes in other steps: there files and values are parsed once, and nothing else is kept.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, grammar_parser
 
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 
 Plugins.instance()  # imports the sources and registers them
 FILES = SourcesRegistry.instance().resolve("file")
 LOADS = FILES.load_config
-MAPS = defaults_list._create_interpolation_map
+MAPS: Any = getattr(defaults_list, "_create_interpolation_map", None)
 COMPOSES = ConfigLoaderImpl._load_configuration_impl
 LISTS = config_loader_impl.create_defaults_list
 MERGES = ConfigLoaderImpl._compose_config_from_defaults_list
@@ -132,21 +134,25 @@ def _places(sources: Sequence[ConfigSource]) -> Iterator[tuple[str, str]]:
 def compose_quickly() -> None:
     """From now on this process, and what it forks, composes so."""
     FILES.load_config = load_once  # type: ignore[method-assign]
+    omegaconf.base.parse = omegaconf._utils.parse = parse_once  # type: ignore[attr-defined]
+    if MAPS is None:
+        return
     defaults_list._create_interpolation_map = map_if_needed  # type: ignore[assignment]
     ConfigLoaderImpl._load_configuration_impl = composed_once  # type: ignore[method-assign,assignment]
     ConfigLoaderImpl._compose_config_from_defaults_list = merged_once  # type: ignore[method-assign,assignment]
     config_loader_impl.create_defaults_list = listed_once  # type: ignore[assignment]
-    omegaconf.base.parse = omegaconf._utils.parse = parse_once  # type: ignore[attr-defined]
 
 
 def compose_as_hydra_does() -> None:
     """Composes as a fresh program does."""
     FILES.load_config = LOADS  # type: ignore[method-assign]
+    omegaconf.base.parse = omegaconf._utils.parse = PARSES  # type: ignore[attr-defined]
+    if MAPS is None:
+        return
     defaults_list._create_interpolation_map = MAPS
     ConfigLoaderImpl._load_configuration_impl = COMPOSES  # type: ignore[method-assign]
     ConfigLoaderImpl._compose_config_from_defaults_list = MERGES  # type: ignore[method-assign]
     config_loader_impl.create_defaults_list = LISTS
-    omegaconf.base.parse = omegaconf._utils.parse = PARSES  # type: ignore[attr-defined]
 
 
 OFTEN = ((), *(("dataset=digits", "accountant=rdp", f"trainer={name}") for name in ("dpsgd", "dpnsgd")))
@@ -155,7 +161,7 @@ OFTEN = ((), *(("dataset=digits", "accountant=rdp", f"trainer={name}") for name 
 
 def compose_default() -> None:
     """Composes what is often asked for, and parses each file of conf/; it fills the tables of the grammar's parsers."""
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         for words in OFTEN:
             compose("config", list(words), return_hydra_config=True)
         for source in GlobalHydra.instance().config_loader().get_sources():

@@ -23,6 +23,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
@@ -162,7 +163,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
 
     def compose(arguments: Sequence[str], earlier: Sequence[SealedCharge | None] = ()) -> PricedPlan:
         GlobalHydra.instance().clear()
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
             loader = GlobalHydra.instance().config_loader()
             request = sort_overrides_into_request(hydra_arguments_from_command_line(arguments), loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)

@@ -116,7 +116,8 @@ DOORS = {
 }
 HYDRAS_DOOR = {
     "sweeper/commands/budget.py": "composes the configuration of an account",
-    "sweeper/commands/hydra_app.py": "starts Hydra, and refuses its other ways to run a job",
+    "sweeper/commands/hydra_app.py": "refuses Hydra's other ways to run a job",
+    "sweeper/commands/hydra_internals.py": "starts Hydra, composes, and alone imports from inside it",
     "sweeper/commands/one_sentence.py": "knows Hydra's exceptions",
     "sweeper/commands/python_api.py": "composes a request without a command line",
     "sweeper/commands/readable_files.py": "names a configuration file that Hydra cannot read",
@@ -204,6 +205,17 @@ def test_hydra_stays_at_its_door() -> None:
         if any(name.partition(".")[0] in ("hydra", "omegaconf") for name in imports(path))
     }
     assert users == set(HYDRAS_DOOR)
+
+
+def test_one_module_imports_from_inside_hydra() -> None:
+    """Another series of Hydra changes this module alone."""
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in modules(package)
+        if any(name.startswith("hydra._internal") for name in imports(path))
+    }
+    assert users == {"sweeper/commands/hydra_internals.py"}
 
 
 def test_torch_is_imported_by_trainers_and_jobs_only() -> None:

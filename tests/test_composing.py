@@ -12,6 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from tests.composing import compose_as_hydra_does, compose_quickly
 
 LINES = (
@@ -32,7 +33,7 @@ def quick_again() -> Iterator[None]:
 
 
 def composed(words: tuple[str, ...], folder: Path = CONF) -> str:
-    with initialize_config_dir(config_dir=str(folder), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(folder), **VERSION_BASE):
         text = OmegaConf.to_yaml(compose("config", list(words), return_hydra_config=True))
     GlobalHydra.instance().clear()
     return text
@@ -56,7 +57,7 @@ def test_the_same_is_composed(words: tuple[str, ...]) -> None:
 def test_a_copy_may_be_changed_and_knows_the_folder_that_it_was_composed_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         first = compose("config", ["steps=7"], return_hydra_config=True)
         first.steps = 8
         monkeypatch.chdir(tmp_path)

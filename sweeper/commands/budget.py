@@ -272,10 +272,9 @@ def _policy_from_config(config: DictConfig) -> Policy:
 
 
 def _config_from_overrides(overrides: Sequence[str]) -> DictConfig:
-    from hydra import compose, initialize_config_dir
-
     from dpsweep.sweeper.commands.hydra_app import CONF
+    from dpsweep.sweeper.commands.hydra_internals import compose_config
     from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 
-    with name_file_in_config_errors(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        return compose("config", overrides=list(overrides))
+    with name_file_in_config_errors():
+        return compose_config(CONF, overrides)

@@ -20,24 +20,20 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import hydra
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import OverrideParseException
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
+from dpsweep.sweeper.commands.hydra_internals import hydra_options_parser, run_hydra_application
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.planning.keys import override_decoding_environment_number
@@ -160,7 +156,7 @@ def move_options_before_overrides(words: Sequence[str]) -> list[str]:
     >>> move_options_before_overrides(["dataset=mine", "--config-dir", "my", "steps=3"])
     ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
     """
-    namespace = get_args_parser().parse_intermixed_args(list(words))
+    namespace = hydra_options_parser().parse_intermixed_args(list(words))
     waiting = deque(namespace.overrides)
     options, overrides = [], []
     for word in words:
@@ -268,19 +264,8 @@ def main(arguments: Sequence[str]) -> None:
     sys.argv = [sys.argv[0], *words]
     set_folder_of_user_modules(Path.cwd())
     os.environ["PYTHONSAFEPATH"] = "1"  # child processes never look for modules in the current folder
-    with name_file_in_config_errors(), _patch_hydra_mode_from_multirun_flag() if MULTIRUN in words else nullcontext():
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job_outside_sweep)()
-
-
-@contextmanager
-def _patch_hydra_mode_from_multirun_flag() -> Iterator[None]:
-    """Within it Hydra takes the mode from `--multirun`; it would compose a whole configuration to read it there."""
-    asks = Hydra.get_mode
-    Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Hydra.get_mode = asks  # type: ignore[method-assign]
+    with name_file_in_config_errors():
+        run_hydra_application(refuse_job_outside_sweep, CONF, multirun=MULTIRUN in words)
 
 
 def _refuse_spaces_in_value_lists(arguments: Sequence[str]) -> None:

@@ -17,12 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from hydra.types import HydraContext, RunMode
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput, ExitCode
@@ -35,6 +31,7 @@ from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep, rows_scored_by, table_with_typed_columns
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line, refuse_reserved_keys_and_options
+from dpsweep.sweeper.commands.hydra_internals import compose_for_sweep
 from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
@@ -57,21 +54,19 @@ def compose_request_within_hydra(verb: Verb, overrides: Sequence[str]) -> Iterat
     GlobalHydra.instance().clear()
     try:
         with name_file_in_config_errors():
-            hydra = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(CONF)))
-            yield _sweep_request_from_overrides(hydra, verb, hydra_arguments_from_command_line(overrides))
+            yield _sweep_request_from_overrides(verb, hydra_arguments_from_command_line(overrides))
     except (HydraException, OmegaConfBaseException) as cause:
         raise BadInput(wrong_override_sentence(cause, overrides) or str(cause).splitlines()[0]) from cause
     finally:
         GlobalHydra.instance().clear()
 
 
-def _sweep_request_from_overrides(hydra: Hydra, verb: Verb, words: Sequence[str]) -> SweepRequest:
-    config = hydra.compose_config("config", list(words), RunMode.MULTIRUN, with_log_configuration=False)
+def _sweep_request_from_overrides(verb: Verb, words: Sequence[str]) -> SweepRequest:
+    config, context = compose_for_sweep(CONF, words)
     own = config.hydra.sweeper
     settings = SweeperSettings(
         verb=verb, max_batch_size=own.max_batch_size, retry=own.retry, resume=own.resume, study=own.study
     )
-    context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
     typed = list(map(str, config.hydra.overrides.task))
     return SweepRequest.from_config(config, typed, settings, context=context, task=run_block)
 

@@ -5,47 +5,25 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra._internal import config_loader_impl, defaults_list
-from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.config_source import ConfigResult
 from omegaconf.errors import GrammarParseError
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.validation import exception_as_short_line
+from dpsweep.sweeper.commands.hydra_internals import NODE_OF_DEFAULTS, Load, wrap_reading_of_configurations
 
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError, GrammarParseError)
 """No YAML, no UTF-8 or a number of too many digits, lists within lists within lists, and `${` without its end."""
-
-Load = Callable[[Any, str], Any]
 
 
 @contextmanager
 def name_file_in_config_errors() -> Iterator[None]:
     """Within it, an error of reading a configuration file is a `BadInput` that names the file."""
-    Plugins.instance()  # registers the kinds of sources
-    files = SourcesRegistry.instance().resolve("file")
-    places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = (
-        (files, _config_file_path),
-        (ConfigRepository, _config_name_with_yaml_suffix),
-    )
-    before = [kind.load_config for kind, _ in places]
-    loader: Any = config_loader_impl
-    list_defaults = loader.create_defaults_list
-    for (kind, name), load in zip(places, before, strict=True):
-        kind.load_config = _wrap_config_loader_to_name_bad_file(load, name)
-    loader.create_defaults_list = _wrap_defaults_list_to_name_circle(list_defaults)
-    try:
+    with wrap_reading_of_configurations(_wrap_config_loader_to_name_bad_file, _wrap_defaults_list_to_name_circle):
         yield
-    finally:
-        loader.create_defaults_list = list_defaults
-        for (kind, _), load in zip(places, before, strict=True):
-            kind.load_config = load
 
 
 def _wrap_config_loader_to_name_bad_file(load: Load, name: Callable[[Any, str], str]) -> Load:
@@ -79,22 +57,12 @@ def _files_in_defaults_circle(error: RecursionError) -> list[str]:
     """The files, each with the next one in its defaults, up to the first one that is there again."""
     path: list[str] = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code is defaults_list._create_defaults_tree_impl.__code__:
+        if frame.f_code is NODE_OF_DEFAULTS:
             file = frame.f_locals["root"].node.get_config_path()
             if file in path:
                 return [*path[path.index(file) :], file]
             path.append(file)
     return path
-
-
-def _config_file_path(source: ConfigSource, config_path: str) -> str:
-    """The path of a file of this folder."""
-    return str(Path(source.path, source._normalize_file_name(config_path)))
-
-
-def _config_name_with_yaml_suffix(repository: ConfigRepository, config_path: str) -> str:
-    """A file by its group and its name: it could be read, and its defaults make no sense."""
-    return f"{config_path}.yaml"
 
 
 def _line_number_text(error: Exception) -> str:
@@ -113,5 +81,5 @@ def _parser_message_without_position(error: Exception) -> str:
     return (
         "lists or mappings that are nested too deeply"
         if isinstance(error, RecursionError)
-        else exception_as_short_line(error)
+        else exception_as_short_line(error).removesuffix(".")
     )

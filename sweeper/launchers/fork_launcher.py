@@ -343,7 +343,7 @@ class Jobs:
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         try:
-            return _pickle_job_return(self._run_job(overrides, number))
+            return _pickle_job_return(self.run_job(overrides, number))
         except Exception as error:  # noqa: BLE001 - the parent gets it
             return _pickle_job_return(_failed_job_return(error, overrides))
         except BaseException as error:  # noqa: BLE001 - it ends this job only
@@ -351,11 +351,12 @@ class Jobs:
                 _failed_job_return(ChildProcessError(f"A job left by {_error_type_and_message(error)}"), overrides)
             )
 
-    def _run_job(self, overrides: Sequence[str], number: int) -> JobReturn:
+    def run_job(self, overrides: Sequence[str], number: int) -> JobReturn:
+        """Runs the job with these overrides in this process."""
         log.info("\t#%d : %s", number, " ".join(filter_overrides(overrides)))
         config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
-            config.hydra.job.id = number
+            config.hydra.job.id = str(number)
             config.hydra.job.num = number
         return run_job(
             hydra_context=self.context,

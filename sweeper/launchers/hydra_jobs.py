@@ -39,6 +39,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers.fork_launcher import Jobs
 from dpsweep.sweeper.launchers.slurm_arrays import (
     Call,
     LaunchFailed,
@@ -161,7 +162,6 @@ def _launch_on_joblib(launcher: Any, jobs: Iterable[list[str]], first: int) -> E
 
     joblib asks an iterator for a job in a thread of its own.
     """
-    from hydra_plugins.hydra_joblib_launcher._core import execute_job
     from joblib import Parallel, delayed
 
     config = launcher.config
@@ -170,13 +170,19 @@ def _launch_on_joblib(launcher: Any, jobs: Iterable[list[str]], first: int) -> E
         return _launch_by_hydra(launcher, jobs, first)
     setup_globals()
     configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    common = Jobs(context=launcher.hydra_context, task=launcher.task_function, config=config)
     state = Singleton.get_state()
     settings = {**launcher.joblib, "backend": "loky", "pre_dispatch": "n_jobs", "batch_size": 1}
     ends: Ends = Parallel(**settings)(
-        delayed(execute_job)(number, job, launcher.hydra_context, config, launcher.task_function, state)
-        for number, job in enumerate(jobs, first)
+        delayed(_run_job_in_worker)(common, job, number, state) for number, job in enumerate(jobs, first)
     )
     return ends
+
+
+def _run_job_in_worker(common: Jobs, job: list[str], number: int, state: Any) -> JobReturn:
+    setup_globals()
+    Singleton.set_state(state)
+    return common.run_job(job, number)
 
 
 def _try_local_processes(launcher: Any, jobs: int) -> None:

@@ -32,6 +32,7 @@ from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import SearchRecord, StoredDraw, trials_of_draw
 from dpsweep.reports.content import sweep_table
 from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
@@ -63,7 +64,7 @@ PLANS: Mapping[str, tuple[str, ...]] = {
 def planned(words: Sequence[str]) -> tuple[PricedPlan, PlanSettings]:
     """The plan that a command line would make, and its settings."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         loader = GlobalHydra.instance().config_loader()
         request = sort_overrides_into_request(hydra_arguments_from_command_line(words), loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.launchers.hydra_jobs import IDLE_SECONDS
 from dpsweep.sweeper.launchers.workers import MOST, WORK_SECONDS, Workers
 from dpsweep.sweeper.trial.blocks import FLOATS, jobs_with_due_points
@@ -40,7 +41,7 @@ COMMANDS = [
 @pytest.fixture
 def loader() -> Iterator[ConfigLoaderImpl]:
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         yield GlobalHydra.instance().config_loader()  # type: ignore[misc]
 
 

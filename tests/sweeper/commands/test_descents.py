@@ -65,9 +65,9 @@ def test_hydra_composes_once_and_once_more_for_rules_that_need_it(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     calls = []
-    original = ConfigLoaderImpl.load_configuration
+    original = ConfigLoaderImpl._load_configuration_impl
     monkeypatch.setattr(
-        ConfigLoaderImpl, "load_configuration", lambda *words, **more: calls.append(1) or original(*words, **more)
+        ConfigLoaderImpl, "_load_configuration_impl", lambda *words, **more: calls.append(1) or original(*words, **more)
     )
     (tmp_path / "own" / "tuning").mkdir(parents=True)
     if rule:

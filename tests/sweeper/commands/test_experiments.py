@@ -18,6 +18,7 @@ from dpsweep.accounting.stored_names.stored_classes import current_path_of_class
 from dpsweep.reports.reproduction.finding import Computed, Trained, figure_names, find_figure
 from dpsweep.reports.reproduction.training import PLAN, check_known_scale_and_no_data_override, run_plan_and_read_lines
 from dpsweep.sweeper.commands.hydra_app import CONF, FULL, REDUCED, SCALES, merge_scale_into_experiment_argument
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from tests.randomized import TRAINS
 
@@ -113,7 +114,7 @@ def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> No
 
 @pytest.mark.parametrize("line", [["experiment=b_fig7"], ["experiment=b_fig7_mnist_4_9", "scale=small"]])
 def test_no_composed_configuration_has_the_sizes_that_were_not_chosen(line: list[str]) -> None:
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         config = compose("config", merge_scale_into_experiment_argument(line))
     assert SCALES not in config
     if len(line) > 1:

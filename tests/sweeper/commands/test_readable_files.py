@@ -18,7 +18,7 @@ CLI = "dpsweep.sweeper.commands.cli"
 
 BROKEN = {
     "an open bracket": (b"dataset:\n  labels: [a, b\n  classes: 2\n", "line 3, to be", "expected ',' or ']'"),
-    "a tab": (b"dataset:\n\tname: mine\n", "line 2, to be", "'\\t' that cannot start"),
+    "a tab": (b"dataset:\n\tname: mine\n", "line 2, to be", "that cannot start any token"),
     "a key that is there twice": (b"a: 1\na: 2\n", "line 2, to be", "found duplicate key a"),
     "two documents": (b"a: 1\n---\nb: 2\n", "line 2, to be", "expected a single document"),
     "an object": (
@@ -28,13 +28,14 @@ BROKEN = {
     ),
     "an unknown alias": (b"a: *b\n", "line 1, to be", "found undefined alias"),
     "another encoding": (b"name: caf\xe9\n", ".yaml to be", "'utf-8' codec can't decode byte 0xe9"),
-    "a control character": (b'name: "\x01"\n', ".yaml to be", "special characters are not allowed"),
+    "a control character": (b'name: "\x01"\n', ".yaml to be", "characters are not allowed"),
     "a number without end": (b"a: " + b"9" * 5000 + b"\n", ".yaml to be", "5000 digits"),
-    "lists without end": (b"a: " + b"[" * 5000, ".yaml to be", "nested too deeply"),
-    "an alias of itself": (b"a: &a {b: *a}\n", ".yaml to be", "nested too deeply"),
+    "lists without end": (b"a: " + b"[" * 5000, " to be", "nested too deeply|did not find expected node content"),
+    "an alias of itself": (b"a: &a {b: *a}\n", " to be", "nested too deeply|recursive aliases are not supported"),
     "an interpolation without end": (b"dataset: {name: '${'}\n", ".yaml to be", "no viable alternative at input '${'"),
-    "defaults that are no list": (b"defaults: 3\n", "dataset/mine.yaml to be", "must be a list (got int)"),
+    "defaults that are no list": (b"defaults: 3\n", "dataset/mine", "must be a list (got int)"),
 }
+"""What such a file holds, and what the sentence says of place and reason: by PyYAML or, in Hydra 1.4, libyaml."""
 
 
 @pytest.fixture
@@ -52,10 +53,10 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(program: Program, min
     done = program("plan", "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
     assert done.returncode == 2, done.stderr
     sentence, code = done.stderr.splitlines()
-    assert sentence.startswith("Expected ")
+    assert sentence.startswith(("Expected ", "Invalid defaults list in "))
     assert place in sentence
-    assert str(mine if "defaults" not in what else "dataset/mine.yaml") in sentence
-    assert reason in sentence
+    assert str(mine if "defaults" not in what else "dataset/mine") in sentence
+    assert any(one in sentence for one in reason.split("|"))
     assert code == "(exit code 2: bad input, nothing was charged)"
 
 

@@ -18,6 +18,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import exponential_text_rounded_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF, merge_scale_into_experiment_argument
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.searches.admission import charge_event_to_account, require_accepted_delta
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
@@ -135,7 +136,7 @@ CHOICES = [
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_no_data_set_and_no_papers_sweep_has_a_delta_to_accept(choice: str) -> None:
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         config = compose("config", overrides=merge_scale_into_experiment_argument([choice]))
     if OmegaConf.is_missing(config.privacy, "delta"):
         assert choice.removeprefix("dataset=") in OPEN, "the user says it"

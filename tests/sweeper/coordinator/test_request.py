@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.searches.admission import Retry
 from tests.conftest import Program
@@ -30,7 +31,7 @@ PLAIN = (str, int, float, bool, type(None), Path)
 def read() -> Iterator[Read]:
     """The request of a command line with these settings of the sweeper."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
         loader = GlobalHydra.instance().config_loader()
         context: Any = SimpleNamespace(config_loader=loader)
 

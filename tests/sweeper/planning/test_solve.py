@@ -16,6 +16,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import Search, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
@@ -32,7 +33,7 @@ def offered() -> Callable[[Sequence[str]], tuple[PricedPlan, Mapping[str, Mappin
 
     def compose_with_offers(arguments: Sequence[str]) -> tuple[PricedPlan, Mapping[str, Mapping[str, Any]]]:
         GlobalHydra.instance().clear()
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
             loader = GlobalHydra.instance().config_loader()
             request = sort_overrides_into_request(arguments, loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)

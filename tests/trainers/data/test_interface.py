@@ -294,7 +294,7 @@ def test_absent_and_offline_is_one_sentence_with_the_next_step(name: str, tmp_pa
 def test_declaring_imports_neither_torch_nor_pooch(name: str) -> None:
     conf: Any = DATA_SETS[name]
     module, _, kind = conf["dataset"]["_target_"].rpartition(".")
-    heavy = "('torch', 'pooch', 'sklearn', 'mlxtend')"
+    heavy = "('torch', 'pooch', 'sklearn')"
     code = f"import sys, {module} as m; m.{kind}; print([x for x in {heavy} if x in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], cwd=CONF.parent, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Images that the papers use: idx files (MNIST, Fashion-MNIST), CIFAR-10, digits in an installed distribution."""
+"""Images that the papers use: idx files (MNIST, Fashion-MNIST), CIFAR-10, and the digits that come with dpsweep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import math
 import pickle
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.official_files import Arrays
     from dpsweep.trainers.data.preprocessing import Form
 
+
+EMBEDDED = Path(__file__).resolve().parents[1] / "embedded"
+"""The folder of the tables that come with dpsweep, and of their licences."""
 
 LARGEST_LABEL = np.iinfo(np.uint8).max
 
@@ -210,8 +212,9 @@ class _NumpyArrayUnpickler(pickle.Unpickler):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedImages(Declared):
-    """Grey images from a gzipped table in an installed distribution; all of them are private.
+    """Grey images from a gzipped table that comes with dpsweep; all of them are private.
 
+    `distribution` and `file` say whose file it is a copy of, and where that is (`trainers/data/embedded/LICENSES.txt`).
     The table has one image per line, its pixels and then its label. Each image is averaged over squares of
     `pool` x `pool` pixels, a function of its own record alone.
     Shapes: features [n, 1, height, width], uint8 or, averaged, float32, scaled to (x / scale - mean) / std.
@@ -241,12 +244,12 @@ class EmbeddedImages(Declared):
         )
 
     def locate(self, folder: Path | None) -> None:
-        """Find the distribution's file; the user's folder is not used."""
-        self._installed_table_path()
+        """Find the table; the user's folder is not used."""
+        self._embedded_table_path()
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the distribution's file against its checksum; it is private."""
-        path = self._installed_table_path()
+        """Check the table against its checksum; it is private."""
+        path = self._embedded_table_path()
         return verify_contents((path,), {path.stem: self.md5}, (path.stem,))
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
@@ -267,16 +270,14 @@ class EmbeddedImages(Declared):
         return records, None
 
     def _read_verified_table_file(self) -> bytes:
-        path = self._installed_table_path()
+        path = self._embedded_table_path()
         return read_contents((path,), {path.stem: self.md5})[path.stem]
 
-    def _installed_table_path(self) -> Path:
-        try:
-            path = Path(str(distribution(self.distribution).locate_file(self.file)))
-        except PackageNotFoundError:
-            path = Path()
+    def _embedded_table_path(self) -> Path:
+        path = EMBEDDED / Path(self.file).name
         if not path.is_file():
-            raise BadInput(f"{self.name} needs {self.file} of {self.distribution}: pip install {self.distribution}.")
+            names = ", ".join(sorted(one.name for one in EMBEDDED.glob("*.csv.gz")))
+            raise BadInput(f"Expected dataset.file={self.file} to be one of the tables of dpsweep: {names}.")
         return path
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-from importlib.metadata import distribution
-from pathlib import Path
+import hashlib
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_image_table
+from dpsweep.trainers.data.sets.images import EMBEDDED, EmbeddedImages, parse_image_table
 
 DIGITS = EmbeddedImages(
     name="digits",
@@ -28,6 +27,12 @@ DIGITS = EmbeddedImages(
     mean=0.0,
     std=1.0,
 )
+
+
+TABLES = {
+    "digits.csv.gz": "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
+    "mnist_5k.csv.gz": "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053",
+}
 
 
 def test_the_digits_are_scikit_learns() -> None:
@@ -56,8 +61,17 @@ def test_pooling_averages_squares_of_each_image_alone(pool: int) -> None:
 
 
 def test_all_the_images_are_private_and_recognised_decompressed() -> None:
-    file = Path(str(distribution("scikit-learn").locate_file(DIGITS.file)))
-    assert DIGITS.verify(None) == (Content.from_chunks([gzip.decompress(file.read_bytes())]),)
+    table = gzip.decompress((EMBEDDED / "digits.csv.gz").read_bytes())
+    assert DIGITS.verify(None) == (Content.from_chunks([table]),)
+
+
+def test_the_tables_are_those_that_other_packages_carry() -> None:
+    """By the SHA-256 of their contents; with another one every ledger would take them for other data."""
+    licences = (EMBEDDED / "LICENSES.txt").read_text()
+    assert set(TABLES) == {path.name for path in EMBEDDED.glob("*.gz")}
+    for name, digest in TABLES.items():
+        assert hashlib.sha256(gzip.decompress((EMBEDDED / name).read_bytes())).hexdigest() == digest
+        assert digest in licences
 
 
 def test_a_file_with_another_checksum_is_refused_before_it_is_parsed() -> None:
@@ -68,10 +82,11 @@ def test_a_file_with_another_checksum_is_refused_before_it_is_parsed() -> None:
             read(None)
 
 
-@pytest.mark.parametrize("wrong", [{"distribution": "no-such-distribution"}, {"file": "sklearn/no_such_file.csv.gz"}])
-def test_a_missing_distribution_is_named(wrong: dict[str, str]) -> None:
-    with pytest.raises(BadInput, match=r"^digits needs .* of .*: pip install .*\.$"):
-        dataclasses.replace(DIGITS, **wrong).locate(None)  # type: ignore[arg-type]
+@pytest.mark.parametrize("file", ["sklearn/no_such_file.csv.gz", "../LICENSES.csv.gz", ""])
+def test_a_missing_table_is_named(file: str) -> None:
+    sentence = f"^Expected dataset.file={file} to be one of the tables of dpsweep: digits.csv.gz, mnist_5k.csv.gz.$"
+    with pytest.raises(BadInput, match=sentence):
+        dataclasses.replace(DIGITS, file=file).locate(None)
 
 
 @pytest.mark.parametrize("wrong", [{"pool": 0}, {"pool": 1.5}, {"shape": (8, 8)}, {"shape": (3, 8, 8)}])

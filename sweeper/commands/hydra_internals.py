@@ -1,0 +1,121 @@
+"""What dpsweep takes from inside Hydra, for its series 1.3 and 1.4 alike; no other module imports `hydra._internal`.
+
+Hydra offers no public way to compose a request without a program, to take the mode from a flag, or to say which file
+could not be read. Each of these is here once, so that another series of Hydra changes this module alone.
+
+Hydra 1.4 warns of what Hydra 1.5 will refuse, in sentences for the authors of a program. Two are not passed on to its
+users. `version_base` is given to Hydra 1.3 alone. A callback of the user's is built without a list of allowed classes,
+as on 1.3, where Hydra's own list of refused ones holds; pyproject.toml excludes Hydra 1.5.
+"""
+
+from __future__ import annotations
+
+import warnings
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal import config_loader_impl, defaults_list
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.hydra import Hydra
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigSource
+from hydra.types import HydraContext, RunMode, TaskFunction
+from omegaconf import DictConfig
+
+VERSION_BASE: Mapping[str, str] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
+"""The behaviour that dpsweep is written for: Hydra 1.3 has to be asked for it, and 1.4 has no other."""
+
+NO_LIST_OF_ALLOWED_CLASSES = r"hydra\.utils\.instantiate\(\) resolved"
+"""How Hydra 1.4 begins its warning of an object that it builds without such a list."""
+
+NODE_OF_DEFAULTS = defaults_list._create_defaults_tree_impl.__code__
+"""The code whose frames stand for the nodes of a defaults list, each a file, in `root`."""
+
+Load = Callable[[Any, str], Any]
+
+
+def hydra_options_parser() -> ArgumentParser:
+    """The parser of Hydra's own options."""
+    return get_args_parser()
+
+
+def run_hydra_application(task: TaskFunction, folder: Path, *, multirun: bool) -> None:
+    """Runs Hydra on the words of `sys.argv`, with the configurations of this folder.
+
+    With `multirun`, which the words say too, Hydra need not compose a whole configuration to read its mode there.
+    """
+    get_mode = Hydra.get_mode
+    if multirun:
+        Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
+    try:
+        with _callbacks_without_list_of_allowed_classes():
+            hydra.main(config_path=str(folder), config_name="config", **VERSION_BASE)(task)()
+    finally:
+        Hydra.get_mode = get_mode  # type: ignore[method-assign]
+
+
+def compose_for_sweep(folder: Path, words: Sequence[str]) -> tuple[DictConfig, HydraContext]:
+    """The configuration of a sweep with these words, composed in this folder, and Hydra's context for its jobs."""
+    program = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(folder)))
+    config = program.compose_config("config", list(words), RunMode.MULTIRUN, with_log_configuration=False)
+    with _callbacks_without_list_of_allowed_classes():
+        return config, HydraContext(config_loader=program.config_loader, callbacks=Callbacks(config))
+
+
+def compose_config(folder: Path, words: Sequence[str]) -> DictConfig:
+    """The configuration with these words, composed in this folder, without Hydra's own part."""
+    with hydra.initialize_config_dir(config_dir=str(folder), **VERSION_BASE):
+        return hydra.compose("config", overrides=list(words))
+
+
+@contextmanager
+def _callbacks_without_list_of_allowed_classes() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=NO_LIST_OF_ALLOWED_CLASSES)
+        yield
+
+
+@contextmanager
+def wrap_reading_of_configurations(
+    wrap_load: Callable[[Load, Callable[[Any, str], str]], Load],
+    wrap_list_of_defaults: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> Iterator[None]:
+    """Within it Hydra reads its configurations through these wrappers.
+
+    `wrap_load` wraps a function that reads one configuration, and is given another one that names its file.
+    """
+    Plugins.instance()  # registers the kinds of sources
+    files = SourcesRegistry.instance().resolve("file")
+    places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = (
+        (files, _config_file_path),
+        (ConfigRepository, _config_name_with_yaml_suffix),
+    )
+    before = [kind.load_config for kind, _ in places]
+    loader: Any = config_loader_impl
+    list_defaults = loader.create_defaults_list
+    for (kind, name), load in zip(places, before, strict=True):
+        kind.load_config = wrap_load(load, name)
+    loader.create_defaults_list = wrap_list_of_defaults(list_defaults)
+    try:
+        yield
+    finally:
+        loader.create_defaults_list = list_defaults
+        for (kind, _), load in zip(places, before, strict=True):
+            kind.load_config = load
+
+
+def _config_file_path(source: ConfigSource, config_path: str) -> str:
+    """The path of a file of this folder."""
+    return str(Path(source.path, source._normalize_file_name(config_path)))
+
+
+def _config_name_with_yaml_suffix(repository: ConfigRepository, config_path: str) -> str:
+    """A file by its group and its name: it could be read, and its defaults make no sense."""
+    return f"{config_path}.yaml"
