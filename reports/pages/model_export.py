@@ -88,6 +88,7 @@ def _privacy_front_matter_fields(claim: ReleasedClaim) -> dict[str, Any]:
     return {
         "epsilon": claim.epsilon,
         "delta": claim.delta,
+        "gaussian_mu": claim.gaussian_mu,
         "unit": claim.unit,
         "adjacency": claim.adjacency.value,
         "scope": "the whole search, with the choice of the best configuration",
