@@ -77,8 +77,8 @@ def _model_lines(priced: PricedPlan) -> Iterator[str]:
     """Each type of model with its methods, and the pretrained model that it starts from."""
     methods_by_model: dict[str, list[str]] = {}
     for trial in priced.plan.trials:
-        script, model = UserScript.from_trial_config(trial.config), trial.config.get("model")
-        name = script.name if script is not None else class_name_without_module(model)
+        script = UserScript.from_trial_config(trial.config)
+        name = script.name if script is not None else class_name_without_module(trial.config["model"])
         methods_by_model.setdefault(name, []).append(method_label(trial.method))
     for name, methods in methods_by_model.items():
         yield f"{name}, trained by {enumeration_text([*dict.fromkeys(methods)])}: {count_text(len(methods), 'point')}."
