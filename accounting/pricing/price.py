@@ -10,16 +10,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from dpsweep.accounting import validation
+from dpsweep.accounting.accountants.interface import gaussian_part
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    PlanEvent,
+    size_records_and_noise_of_fixed_step,
+    steps_and_noise_of_epoch,
+)
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile, Worst
@@ -33,6 +39,9 @@ DELTAS = tuple(10.0**power for power in range(-3, -11, -1))
 LARGEST_MU = 60.0
 CLOSE = 1e-9
 """The largest rounding of a mu, upwards."""
+
+NOT_PROVEN = "not proven"
+"""What stands in the place of a mu that nothing proves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,3 +133,39 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_of_mu(middle) <= delta else (low, middle)
     return high + CLOSE
+
+
+def proven_gaussian_mu(charged: Iterable[PlanEvent | None], adjacency: Adjacency) -> float | None:
+    """The mu of the Gaussian mechanism that is no more private at any delta than all of these together.
+
+    None where nothing proves one: a search whose number of tries is secret, Gumbel noise, truncated batches, a claim
+    without its event, and steps without noise.
+
+    *Guarantee*: mu-Gaussian differential privacy of the composition, also where each event is chosen with knowledge of
+    earlier outputs. Who knows which steps a record is in sees Gaussian mechanisms, so sampling is not counted: this is
+    far above the mu that holds at common deltas (`EventPrice.mu`), and at ever smaller deltas nothing less holds.
+    *Source*: Dong, Roth, Su 2022 (Gaussian Differential Privacy), Corollary 3.3; post-processing, Proposition 1.
+    """
+    total = 0.0
+    for event in charged:
+        if event is None:
+            return None
+        total += max((_precision(part, adjacency) for part in event.events_by_population.values()), default=0.0)
+    return math.sqrt(total) * (1 + CLOSE) if math.isfinite(total) else None
+
+
+_SAMPLED_STEPS: Mapping[Adjacency, Callable[[DpEvent], tuple[float, ...] | None]] = {
+    Adjacency.ADD_OR_REMOVE_ONE: steps_and_noise_of_epoch,
+    Adjacency.REPLACE_ONE: size_records_and_noise_of_fixed_step,
+}
+"""What reads the noise multiplier of a step, or an epoch, whose sampling is no Poisson sampling, as its last value."""
+
+
+def _precision(event: DpEvent, adjacency: Adjacency) -> float:
+    """The sum of mu squared over the Gaussian steps of a composition; infinity where it has anything else."""
+    steps, others = gaussian_part(event, adjacency)
+    leaves = [(step.noise_multiplier, step.count) for step in steps]
+    for leaf, count in others:
+        leaves.append(((_SAMPLED_STEPS[adjacency](leaf) or (0.0,))[-1], count))
+    sensitivity = 2 if adjacency is Adjacency.REPLACE_ONE else 1
+    return sum(count * (sensitivity / noise) ** 2 if noise > 0 else math.inf for noise, count in leaves)

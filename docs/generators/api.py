@@ -68,7 +68,8 @@ def _parameters(made: Any) -> str:
         if one.kind is inspect.Parameter.KEYWORD_ONLY and not star:
             parts, star = [*parts, "*"], True
         default = "" if one.default is inspect.Parameter.empty else f"={one.default!r}"
-        parts.append(f"{one.name}{default}")
+        stars = "**" if one.kind is inspect.Parameter.VAR_KEYWORD else ""
+        parts.append(f"{stars}{one.name}{default}")
     return f"({', '.join(parts)})"
 
 

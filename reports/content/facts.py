@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +19,7 @@ from dpsweep.accounting.notation import (
     sampling_rate_text_rounded_up,
     text_with_all_digits,
 )
+from dpsweep.accounting.pricing.price import NOT_PROVEN, proven_gaussian_mu
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.stored_names.stored_classes import (
     class_name_without_module,
@@ -94,6 +96,7 @@ def sum_in_exact_decimals(values: Iterable[float]) -> float:
 
 
 LEDGER, PLAN, RESULTS = "ledger", "plan.json", "trials/*/result.json"
+GAUSSIAN_MU = "the events in the ledger: Gaussian differential privacy at every delta, sampling not counted"
 ALONE = "priced by the accountants from one run's event in plan.json"
 
 
@@ -113,12 +116,22 @@ def page_facts_by_name(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
         | dict(_run_count_facts(sweep, bill))
         | dict(_training_setting_facts(sweep))
     )
+    mu = gaussian_mu_or_not_proven(sweep, bill)
+    facts["gaussian_mu"] = Fact(
+        value=mu, text=mu if isinstance(mu, str) else epsilon_text_rounded_up(mu), source=GAUSSIAN_MU
+    )
     if sweep.plan.event.final is not None:
         facts |= dict(_search_and_final_run_epsilon_facts(bill))
     alone = None if is_one_run_all_that_was_charged(sweep, bill) else epsilon_of_best_run_alone(sweep)
     if alone is not None and alone < bill.epsilon:
         facts["alone_epsilon"] = Fact(value=alone, text=epsilon_text_rounded_up(alone), source=ALONE)
     return facts
+
+
+def gaussian_mu_or_not_proven(sweep: Sweep, bill: Bill) -> float | str:
+    """The mu of Gaussian differential privacy that all charges of the sweep together prove, or that none is proven."""
+    mu = proven_gaussian_mu((charge.plan_event for charge in bill.charges), sweep.plan.adjacency)
+    return NOT_PROVEN if mu is None or math.isinf(bill.epsilon) else mu
 
 
 def is_one_run_all_that_was_charged(sweep: Sweep, bill: Bill) -> bool:

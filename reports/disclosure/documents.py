@@ -4,7 +4,7 @@
   github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml. What only people know, such as the
   intended use, is marked as theirs to fill in; the entry says nothing that the release does not say.
 * `tre`: the disclosure record of a release for a trusted research environment: its criteria, and the package they apply
-  to. *Source*: SATRE specification 2.0.0, requirements 3.3.07 (outputs that cannot be checked by hand, such as the
+  to. *Source*: SATRE specification 2.0.1, requirements 3.3.07 (outputs that cannot be checked by hand, such as the
   weights of trained models) and 3.3.09 (a machine-readable record of the criteria applied to each released package).
   The record names the package by the SHA-256 of its files, so it is tied to one package; it is no part of that package.
 * `hf`: the model card of a release for the Hugging Face hub: the release's own card, without the code of an export.
@@ -32,6 +32,7 @@ from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
 from dpsweep.reports.content.sections import program_version
 from dpsweep.reports.content.trial_config import BaseModel
+from dpsweep.reports.disclosure.management_plan import SATRE
 from dpsweep.reports.pages.model_export import render_card_of_release
 from dpsweep.reports.pages.released_package import ReleasedPackage
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedScore
@@ -121,7 +122,13 @@ def _registry_privacy_fields(claim: ReleasedClaim) -> dict[str, Any]:
             "privacy_unit": claim.unit,
             "privacy_unit_details": claim.line_text_on_topic("Unit and neighbours"),
             "privacy_parameters": {"epsilon": claim.epsilon, "delta": claim.delta},
-            "privacy_parameters_details": " ".join((claim.line_text_on_topic("Claim"), *claim.cautions)),
+            "privacy_parameters_details": " ".join(
+                (
+                    claim.line_text_on_topic("Claim"),
+                    f"Gaussian mu at every delta: {claim.gaussian_mu_text}.",
+                    *claim.cautions,
+                )
+            ),
         },
         "deployment_model": {
             "model_name": "Central",
@@ -198,7 +205,7 @@ class DisclosureRecord:
         record = {
             "record": "dpsweep disclosure record",
             "schema": SCHEMA,
-            "addresses": [{"standard": "SATRE 2.0.0", "requirement": number, "how": how} for number, how in ADDRESSES],
+            "addresses": [{"standard": SATRE, "requirement": number, "how": how} for number, how in ADDRESSES],
             "released_on": claim.day.isoformat(),
             "package": {"sha256": package.digest, "made_of": _FILES, "files": dict(package.files)},
             "output": {"data_set": claim.account, "search": claim.search_claim_and_outcome_text},
@@ -217,6 +224,7 @@ def _privacy_criteria_fields(claim: ReleasedClaim) -> dict[str, Any]:
         "definition": "(epsilon, delta)-differential privacy of the whole search",
         "epsilon": claim.epsilon,
         "delta": claim.delta,
+        "gaussian_mu": claim.gaussian_mu,
         "unit": claim.unit,
         "adjacency": claim.adjacency.value,
         "rule": {"name": claim.rule, "discloses": claim.discloses},
@@ -301,6 +309,7 @@ def _privacy_properties(claim: ReleasedClaim) -> Iterator[tuple[str, str]]:
     if not claim.nobody:
         yield "epsilon", epsilon_text_rounded_up(claim.epsilon)
         yield "delta", delta_text_rounded_up(claim.delta)
+        yield "gaussian_mu", claim.gaussian_mu_text
         yield "unit", claim.unit
         yield "adjacency", claim.adjacency.value
         yield "scope", "the whole search, with the choice of the best configuration"

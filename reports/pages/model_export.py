@@ -6,6 +6,7 @@ the declaration of the winner's point, so it never says more than the rule discl
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
-from dpsweep.accounting.stored_names.stored_classes import current_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import current_path_of_class, tag_or_path_of_class
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, user_scripts_of_plan
@@ -38,6 +39,12 @@ from dpsweep.reports.pages.released_package import ReleaseFormat
 from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, ReleasedScore
 
+ADAPTER_WEIGHTS = "adapter.safetensors"
+"""The adapter and the trained head alone, for whoever has the pretrained folder."""
+
+FROZEN: Mapping[tuple[str, str], str] = {("hf", "head"): "encoder.", ("hf_causal", "none"): "network."}
+"""How the names of frozen tensors begin, by the tag of a pretrained model and `model.trained`, beside an adapter."""
+
 TAG = "differential-privacy"
 LIBRARY = "pytorch"
 
@@ -51,14 +58,23 @@ def render_card(
     features: FrozenFeatures | None = None,
     base: BaseModel | None = None,
     claim: ReleasedClaim | None = None,
+    adapter: str = "",
 ) -> str:
     """The card in Markdown, for a released page and the code from a raw row to a label.
 
     `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared;
     `features` are the frozen features that the model reads, `base` the pretrained model that it starts from, if any.
-    The claim's numbers stand in the YAML, if it is given.
+    The claim's numbers stand in the YAML, if it is given. `adapter` is the code that builds the model from the reader's
+    own copy of the base and the adapter's file, if there is one.
     """
-    texts = {"code": Markup(code), "own": own, "form": form, "features": features, "base": base}
+    texts = {
+        "code": Markup(code),
+        "own": own,
+        "form": form,
+        "features": features,
+        "base": base,
+        "adapter": Markup(adapter),
+    }
     return _fill_card_template(page, claim, **texts)
 
 
@@ -88,6 +104,7 @@ def _privacy_front_matter_fields(claim: ReleasedClaim) -> dict[str, Any]:
     return {
         "epsilon": claim.epsilon,
         "delta": claim.delta,
+        "gaussian_mu": claim.gaussian_mu,
         "unit": claim.unit,
         "adjacency": claim.adjacency.value,
         "scope": "the whole search, with the choice of the best configuration",
@@ -153,14 +170,41 @@ def _write_export_while_locked(folder: Path, ledger: Ledger, formats: Sequence[R
             modules[snippet.EXTRACTOR] = current_path_of_class(features.node).rpartition(".")[0]
         if config.get("adapter"):
             modules[snippet.ADAPTER] = snippet.ADAPTER_MODULE
+        started = (tag_or_path_of_class(config["model"]), str(config["model"].get("trained")))
+        frozen = FROZEN.get(started) if config.get("adapter") else None
+        adapter = "" if frozen is None else snippet.adapter_snippet(config, dataset, ADAPTER_WEIGHTS)
         code_files = {name: snippet.source_of_module_and_imports(module) for name, module in modules.items()}
-        card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
+        card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim, adapter=adapter)
     shutil.rmtree(partial, ignore_errors=True)
     make_folder_and_missing_parents(partial)
     for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [snippet.PREPROCESSING])):
         shutil.copyfile(release / name, partial / name)
     for name, source in code_files.items():
         (partial / name).write_text(source)
+    if frozen is not None:
+        (partial / ADAPTER_WEIGHTS).write_bytes(
+            tensors_that_training_changed((release / MODEL_FILE).read_bytes(), frozen)
+        )
     (partial / CARD).write_text(card)
     record_release_and_rename_folder(sweep, partial, target, ledger)
     return target / CARD
+
+
+def tensors_that_training_changed(content: bytes, frozen: str) -> bytes:
+    """A file of safetensors with the adapters' tensors and those whose names do not begin with `frozen`.
+
+    *Source*: the format's description (github.com/huggingface/safetensors): the header's length in 8 bytes, the header
+    as JSON with each tensor's place, and the tensors without gaps.
+    """
+    length = int.from_bytes(content[:8], "little")
+    header, body = json.loads(content[8 : 8 + length]), content[8 + length :]
+    kept, parts, place = {}, [], 0
+    for name, tensor in sorted(header.items(), key=lambda item: item[1].get("data_offsets", [0])):
+        if "data_offsets" in tensor and (not name.startswith(frozen) or ".lora_" in name):
+            start, end = tensor["data_offsets"]
+            kept[name] = {**tensor, "data_offsets": [place, place + end - start]}
+            parts.append(body[start:end])
+            place += end - start
+    text = json.dumps(kept, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, *parts))

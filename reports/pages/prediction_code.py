@@ -332,6 +332,27 @@ def _import_line_and_call_with_adapter(source: str, call: str, adapter: Mapping[
     return f"{source}\n{imported}", f"attach_adapters({call}, {kind}({fields}))"
 
 
+def adapter_snippet(config: Mapping[str, Any], dataset: Mapping[str, Any], weights: str) -> str:
+    """The code that builds the winner from the reader's own copy of the pretrained folder and the adapter's file.
+
+    The folder's weights are compared with the checksum of those that the training started from.
+    """
+    factory = current_path_of_class(config["model"]).rpartition(".")[2]
+    fields = {**fields_without_class_name(config["model"]), "path": "/whole/path/of/your/copy"}
+    shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
+    arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items())
+    source, call = _import_line_and_call_with_adapter(
+        f"from {MODEL_CODE.removesuffix('.py')} import {factory}",
+        f"{factory}({shape}, {require_stored_integer('dataset.classes', dataset['classes'])}, {arguments})",
+        config["adapter"],
+    )
+    return (
+        f"from safetensors.torch import load_file\n\n{source}\n\nmodel = {call}\n"
+        f'model.load_state_dict(load_file("{weights}"), strict=False)  # the other weights are the folder\'s\n'
+        "model.eval()"
+    )
+
+
 def _import_line_and_model_call(
     model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[str, Any]
 ) -> tuple[str, str]:

@@ -72,7 +72,8 @@ LOCK, PATIENCE_SECONDS = ".lock-release", 600
 """The lock of a folder's release and export, and how long a second command waits for the first."""
 
 DECLARED = (
-    *("honest_epsilon", "honest_delta", "alone_epsilon", "search_epsilon", "final_epsilon", "points", "sample_rate"),
+    *("honest_epsilon", "honest_delta", "gaussian_mu", "alone_epsilon", "search_epsilon", "final_epsilon", "points"),
+    *("sample_rate",),
     *("batches", "epochs", "allocations", "noise_multiplier", "steps", "lost_steps", "counts_std", "minimised_noise"),
 )
 COLUMNS = ("state", "accuracy", "interval", "gap")

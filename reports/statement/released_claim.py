@@ -18,7 +18,7 @@ from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_roun
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
-from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
+from dpsweep.reports.content.facts import Bill, gaussian_mu_or_not_proven, sum_in_exact_decimals
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta, protects_nobody_sentence
@@ -83,8 +83,9 @@ class ReleasedClaim:
     `outcome` says that a search has no winner, and is empty if it has one or if the rule does not say. `nobody` says
     that the data were declared public: then there is no claim, and epsilon is infinite. `epsilon` and `delta` are upper
     bounds for the whole search, `reserved` those for all charges on the account so far, `budget` what the account may
-    reserve at most. `points` is the number of points that the plan declares. `upper_bounds` are those of every
-    accountant that bounds all charges. `exact_scores` says that scores are without noise, on records declared public.
+    reserve at most. `gaussian_mu` is the mu that holds at every delta, or the words "not proven". `points` is the
+    number of points that the plan declares. `upper_bounds` are those of every accountant that bounds all charges.
+    `exact_scores` says that scores are without noise, on records declared public.
     """
 
     account: str
@@ -93,6 +94,7 @@ class ReleasedClaim:
     nobody: str
     epsilon: float
     delta: float
+    gaussian_mu: float | str
     unit: str
     adjacency: Adjacency
     points: int
@@ -110,6 +112,12 @@ class ReleasedClaim:
     score: ReleasedScore | None
     exact_scores: bool
     day: date
+
+    @property
+    def gaussian_mu_text(self) -> str:
+        """The mu rounded up, or that none is proven."""
+        mu = self.gaussian_mu
+        return mu if isinstance(mu, str) else epsilon_text_rounded_up(mu)
 
     @property
     def search_claim_and_outcome_text(self) -> str:
@@ -165,6 +173,7 @@ def released_claim_of_sweep(
         nobody=protects_nobody_sentence(sweep.plan),
         epsilon=bill.epsilon,
         delta=bill.delta,
+        gaussian_mu=gaussian_mu_or_not_proven(sweep, bill),
         unit=sweep.plan.unit,
         adjacency=sweep.plan.adjacency,
         points=len(sweep.plan.trials),

@@ -18,6 +18,7 @@ from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.account import Statement, limit_text
 from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
@@ -29,6 +30,7 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.price import NOT_PROVEN, proven_gaussian_mu
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import count_text
@@ -127,7 +129,7 @@ def to_json(statement: Statement) -> dict[str, Any]:
             "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
             "fits": None if fits is None else asdict(fits),
             "reference": None if statement.reference_entry is None else statement.reference_entry.at,
-            "charges": [_charge_to_json(entry) for entry in statement.charges],
+            "charges": [_charge_to_json(entry, budget.adjacency) for entry in statement.charges],
         }
     )
     return form
@@ -188,8 +190,9 @@ def _table_of_reserved_and_left(statement: Statement) -> TerminalTable:
     return table
 
 
-def _charge_to_json(entry: Entry) -> dict[str, Any]:
+def _charge_to_json(entry: Entry, adjacency: Adjacency) -> dict[str, Any]:
     body = require_spending_body(entry)
+    mu = proven_gaussian_mu([body.plan_event], adjacency) if isinstance(body, Charged) else None
     return {
         "kind": entry.kind,
         "plan": entry.plan,
@@ -199,6 +202,7 @@ def _charge_to_json(entry: Entry) -> dict[str, Any]:
         "spares": body.spares if isinstance(body, Charged) else 0,
         "epsilon": body.epsilon,
         "delta": body.delta,
+        "gaussian_mu": NOT_PROVEN if mu is None else mu,
         "takes": dict(body.takes),
         "at": entry.at,
         "who": entry.who,

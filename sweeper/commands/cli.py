@@ -139,8 +139,18 @@ def rehearse(arguments: list[str]) -> None:
 
 
 def plan(arguments: list[str]) -> None:
-    """`dpsweep plan OVERRIDES`."""
-    sweep([*arguments, "hydra.sweeper.verb=plan"])
+    """`dpsweep plan OVERRIDES [--for tre]`."""
+    from dpsweep.reports.disclosure.formats import split_arguments_from_format_options
+
+    words, names = split_arguments_from_format_options(arguments)
+    for name in names:
+        if name not in PLAN_VERBS_BY_FORM:
+            raise BadInput(f"Expected --for {name} to be {', '.join(PLAN_VERBS_BY_FORM)}: a plan has no other form.")
+    sweep([*words, f"hydra.sweeper.verb={PLAN_VERBS_BY_FORM[names[0]] if names else 'plan'}"])
+
+
+PLAN_VERBS_BY_FORM = {"tre": "plan_for_tre"}
+"""The verb for each form of a plan: the data management plan of a trusted research environment."""
 
 
 def advise(arguments: list[str]) -> None:
@@ -311,9 +321,9 @@ VERBS: Mapping[str, Subcommand] = {
     "plan": Subcommand(
         run=plan,
         line="print what a sweep would cost and how long it would take; --rules compares ways to choose the winner",
-        usage="[KEY=VALUE[,VALUE...] ...] [--rules]",
+        usage="[KEY=VALUE[,VALUE...] ...] [--rules] [--for tre]",
         example="dpsweep plan dataset=adult privacy.epsilon=1",
-        hint=lambda: KEYS_HINT,
+        hint=lambda: f"{KEYS_HINT} --for tre prints a data management plan for a trusted research environment.",
     ),
     "advise": Subcommand(
         run=advise,

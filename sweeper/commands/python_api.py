@@ -1,7 +1,7 @@
 """`dpsweep.plan`, `sweep`, `rehearse` and `results`: the verbs of the command line as functions.
 
-A request comes from a list of overrides, as `dpsweep sweep` takes them. The results of a sweep are those that its rule
-discloses: a price, a table, a heatmap, the best trial, a release.
+A request comes from a list of overrides, as `dpsweep sweep` takes them, and from keywords beside it. The results of a
+sweep are those that its rule discloses: a price, a table, a heatmap, the best trial, a release.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dpsweep.reports.content.sweep_table import Sweep, rows_scored_by, table_wit
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line, refuse_reserved_keys_and_options
 from dpsweep.sweeper.commands.hydra_internals import compose_for_sweep
+from dpsweep.sweeper.commands.keywords import overrides_with_keywords
 from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
@@ -269,13 +270,15 @@ class PlannedSweep:
     folder: Path
 
 
-def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
-    """The price of a sweep with these overrides, as `dpsweep plan` finds it; writes nothing and charges nothing.
+def plan(overrides: Sequence[str] = (), **keywords: Any) -> PlannedSweep:
+    """The price of a sweep, as `dpsweep plan` finds it; writes nothing and charges nothing.
 
-    `overrides` are words of the command line, such as `["dataset=digits", "trainer.lr=0.5,1,2"]`. Raises `BadInput` for
-    a word that the configuration does not take.
+    `overrides` are words of the command line, such as `["dataset=digits", "trainer.lr=0.5,1,2"]`; keywords say the
+    same in Python, such as `dataset="digits", lr=[0.5, 1, 2]`. A list is an axis, a tuple is one value that is a list,
+    and a dotted key stands in a dictionary, such as `**{"adapter.rank": 4}`. Raises `BadInput` for a word or a keyword
+    that the configuration does not take.
     """
-    with compose_request_within_hydra(Verb.PLAN, overrides) as request:
+    with compose_request_within_hydra(Verb.PLAN, overrides_with_keywords(overrides, keywords)) as request:
         priced = SweepCoordinator(request).compose_plan()
         folder = request.jobs.for_plan(priced.plan.id).sweep_folder_path
     rows = [
@@ -296,22 +299,23 @@ def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
     )
 
 
-def sweep(overrides: Sequence[str] = ()) -> SweepResults:
+def sweep(overrides: Sequence[str] = (), **keywords: Any) -> SweepResults:
     """Prices, charges, trains and reports a grid, as `dpsweep sweep` does, and returns its results.
 
-    The same overrides again train only what is missing and charge nothing more. Raises `BadInput` for a wrong word and
-    `BudgetRefused` where the account has less left, both before anything is charged; `KeyboardInterrupt` where the user
-    stopped the sweep: what had started stays charged, and the same call goes on.
+    Overrides and keywords are those of `plan`. The same ones again train only what is missing and charge nothing more.
+    Raises `BadInput` for a wrong word and `BudgetRefused` where the account has less left, both before anything is
+    charged; `KeyboardInterrupt` where the user stopped the sweep: what had started stays charged, and the same call
+    goes on.
     """
-    return _charge_and_run_sweep(Verb.SWEEP, overrides)
+    return _charge_and_run_sweep(Verb.SWEEP, overrides_with_keywords(overrides, keywords))
 
 
-def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
+def rehearse(overrides: Sequence[str] = (), **keywords: Any) -> SweepResults:
     """Does all that `sweep` does on generated records and a scratch budget: nothing real is read, charged or released.
 
     Shapes and sizes come from the configuration alone. The results say `rehearsal`.
     """
-    return _charge_and_run_sweep(Verb.REHEARSE, overrides)
+    return _charge_and_run_sweep(Verb.REHEARSE, overrides_with_keywords(overrides, keywords))
 
 
 def _charge_and_run_sweep(verb: Verb, overrides: Sequence[str]) -> SweepResults:

@@ -16,6 +16,7 @@ def execute_requested_verb(request: SweepRequest) -> None:
     verbs: Mapping[Verb, Callable[[], ExitCode]] = {
         Verb.RESUME: coordinator.resume,
         Verb.PLAN: coordinator.plan,
+        Verb.PLAN_FOR_TRE: coordinator.print_data_management_plan,
         Verb.ADVISE: coordinator.print_measured_search_advice,
         Verb.AUDIT: lambda: _run_canary_audit(request),
     }

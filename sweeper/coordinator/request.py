@@ -60,6 +60,7 @@ class Verb(StrEnum):
     SWEEP = "sweep"
     RESUME = "resume"
     PLAN = "plan"
+    PLAN_FOR_TRE = "plan_for_tre"
     ADVISE = "advise"
     REHEARSE = "rehearse"
     AUDIT = "audit"

@@ -156,6 +156,15 @@ class SweepCoordinator:
         for sentence in advice_sentence_lines(nearest, plan.account):
             print_line(sentence)
 
+    def print_data_management_plan(self) -> ExitCode:
+        """Prints the document that a trusted research environment agrees on before training; writes nothing."""
+        from dpsweep.reports.disclosure.management_plan import management_plan_text
+
+        priced = self.compose_plan()
+        self._refuse_large_delta(priced)
+        print_lines(management_plan_text(priced, str(self._sweep_folder_of_plan(priced.plan).root)))
+        return ExitCode.DONE
+
     def print_measured_search_advice(self) -> ExitCode:
         """Prints what the epsilon bought under each way of searching where it was measured; writes nothing."""
         alone = replace(self.request.plan, tuning=COMPOSITION, search={}, final=False, offered={})

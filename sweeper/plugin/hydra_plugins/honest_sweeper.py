@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class HonestSweeperConf:
     """The sweeper's own settings.
 
-    `verb`: sweep | resume | plan | advise | rehearse | audit. `max_batch_size`: jobs handed to the launcher at once,
-    null to derive it. `retry`: the attempts that a repeated command pays for again: killed | failed | all | none.
-    `resume`: how often a run that was interrupted is launched again by the same command, on its charge. `study`: the
-    Optuna address of the database for results, null for a file in the sweep's folder. `rules`: whether a plan prints
-    the price under every rule.
+    `verb`: sweep | resume | plan | plan_for_tre | advise | rehearse | audit. `max_batch_size`: jobs handed to the
+    launcher at once, null to derive it. `retry`: the attempts that a repeated command pays for again: killed | failed |
+    all | none. `resume`: how often a run that was interrupted is launched again by the same command, on its charge.
+    `study`: the Optuna address of the database for results, null for a file in the sweep's folder. `rules`: whether a
+    plan prints the price under every rule.
     """
 
     _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"

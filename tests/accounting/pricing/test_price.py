@@ -23,7 +23,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.pricing.price import DELTAS, gaussian_mu, price
+from dpsweep.accounting.pricing.price import DELTAS, gaussian_mu, price, proven_gaussian_mu
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
@@ -164,3 +164,44 @@ def test_what_has_no_bound_is_refused() -> None:
     assert made.epsilon == Rdp().epsilon(allocated, DELTA, REPLACE)
     with pytest.raises(UnsupportedEvent):
         made.delta_at(1.0)
+
+
+@pytest.mark.parametrize("adjacency", [ADD, REPLACE])
+def test_a_proven_mu_is_that_of_the_steps_without_sampling(adjacency: Adjacency) -> None:
+    sensitivity = 1 if adjacency is ADD else 2
+    mu = proven_gaussian_mu([SCORED, SCORED], adjacency)
+    assert mu == pytest.approx(sensitivity * math.sqrt(2 * 50 / 4), rel=1e-8)
+    assert mu >= sensitivity * math.sqrt(2 * 50 / 4)
+
+
+def test_a_proven_mu_bounds_the_curve_at_every_delta() -> None:
+    run = PlanEvent(
+        training=compose(
+            [repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=4.0), 20), gaussian(noise_multiplier=3.0)]
+        )
+    )
+    mu = proven_gaussian_mu([run], ADD)
+    assert mu is not None
+    assert price(run, DELTA).mu() <= mu
+    allocated = PlanEvent(training=random_allocation(steps=10, noise_multiplier=3.0, epochs=4))
+    assert proven_gaussian_mu([allocated], ADD) == pytest.approx(2 / 3)
+    assert price(allocated, DELTA).mu() <= 2 / 3 + 1e-6
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PrivateSelection().search(SCORED, points=6),
+        NoisyMax(noise_scale=2.0).search(SCORED, points=6),
+        PlanEvent(training=gaussian(noise_multiplier=0.0)),
+        PlanEvent(training=non_private()),
+        None,
+    ],
+    ids=["secret tries", "gumbel", "no noise", "exact", "no event"],
+)
+def test_no_mu_is_proven_where_not_all_are_gaussian_steps(event: PlanEvent | None) -> None:
+    assert proven_gaussian_mu([SCORED, event], ADD) is None
+
+
+def test_of_no_access_mu_is_zero() -> None:
+    assert proven_gaussian_mu([PlanEvent(training=no_access())], ADD) == 0.0

@@ -15,6 +15,9 @@ import pytest
 import yaml
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.bodies import require_plan_charge_body
+from dpsweep.accounting.pricing.price import proven_gaussian_mu
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.disclosure.formats import (
@@ -32,6 +35,7 @@ AXES = {
     "dpnsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.regularizer": (0.1, 1)},
 }
 FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
+ADD = Adjacency.ADD_OR_REMOVE_ONE
 DAY = date(2031, 1, 2)
 ALL = tuple(FORMATS.values())
 SweepOf = Callable[..., Any]
@@ -170,6 +174,12 @@ def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     card = document(made.folder, "hf")["differential_privacy"]
     for told in (privacy, criteria, card):
         assert (told["epsilon"], told["delta"]) == (epsilon, delta)
+    mu = proven_gaussian_mu(
+        [require_plan_charge_body(one).plan_event for one in charges if one.plan == made.plan.id], ADD
+    )
+    assert mu is not None
+    report = json.loads((made.folder / "release" / "report.json").read_text())
+    assert mu == criteria["gaussian_mu"] == card["gaussian_mu"] == report["facts"]["gaussian_mu"]["value"]
     reserved = made.ledger.statement("digits").reserved_epsilon_and_delta
     assert reserved[0] > epsilon
     assert (criteria["budget"]["reserved_epsilon"], criteria["budget"]["reserved_delta"]) == reserved
@@ -177,6 +187,7 @@ def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
         one["name"]: one["value"] for one in document(made.folder, "cyclonedx")["metadata"]["component"]["properties"]
     }
     assert epsilon <= float(properties["dp:epsilon"]) <= epsilon + 0.001
+    assert mu <= float(properties["dp:gaussian_mu"]) <= mu + 0.001
     assert delta <= float(properties["dp:delta"]) <= 1.01 * delta
     commitment = read_commitment(made.folder / "release")
     assert commitment == properties["dp:commitment"] == card["commitment"]

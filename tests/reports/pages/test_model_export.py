@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.reports.content.sweep_table import read_sweep
-from dpsweep.reports.pages.model_export import CARD, render_card, write_release_and_export
+from dpsweep.reports.pages.model_export import (
+    CARD,
+    render_card,
+    tensors_that_training_changed,
+    write_release_and_export,
+)
 from dpsweep.reports.pages.prediction_code import declared_preprocessing, prediction_snippet
 from dpsweep.reports.pages.release import compose_release_page
 from dpsweep.trainers.models.fully_connected import logistic
@@ -102,3 +107,17 @@ def test_where_there_is_no_winner_nothing_is_exported(sweep_of: SweepOf) -> None
     with pytest.raises(BadInput, match=r"to have a winner that the selection rule discloses, and its model\.$"):
         write_release_and_export(made.folder, made.ledger)
     assert not (made.folder / "export").exists()
+
+
+def test_an_adapters_file_has_what_training_changed() -> None:
+    tensors = {
+        "encoder.query.base_layer.weight": torch.ones(2, 3),
+        "encoder.query.lora_A.weight": torch.full((1, 3), 2.0),
+        "encoder.query.lora_B.weight": torch.full((2, 1), 3.0, dtype=torch.bfloat16),
+        "head.weight": torch.full((2, 2), 4.0),
+    }
+    alone = load(tensors_that_training_changed(save(tensors), "encoder."))
+    assert set(alone) == set(list(tensors)[1:])
+    assert all(
+        torch.equal(value, tensors[name]) and value.dtype == tensors[name].dtype for name, value in alone.items()
+    )

@@ -76,6 +76,7 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
         *(
             "README.md",
             "model.safetensors",
+            "adapter.safetensors",
             "config.yaml",
             "winner.json",
             "preprocessing.json",
@@ -107,6 +108,15 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
     numbers = tokenizer.token_numbers_of_texts([" ".join(WORDS[:3]), "bad film", "dull"], 8)
     expected = model(torch.from_numpy(numbers)).argmax(dim=1).tolist()
     rows = [[int(number) for number in row if number] for row in numbers.tolist()]
+    alone = hf((8,), 2, **{**arguments, "path": str(folder / "bert")})
+    attach_adapters(alone, Lora(**adapter))
+    trained = load_file(card.parent / "adapter.safetensors")
+    assert trained.keys() == {name for name in saved if "lora_" in name or name.startswith("head.")}
+    alone.load_state_dict(trained, strict=False)
+    assert all(torch.equal(value, saved[name]) for name, value in alone.state_dict().items())
+    other = card.read_text().split("```python\n")[2].split("```")[0]
+    code = f"{code_of(card)}\nmodel = None\n{other}".replace("/whole/path/of/your/copy", str(folder / "bert"))
+    assert answers(card.parent, code, rows) == answers(card.parent, code_of(card), rows)
     assert answers(card.parent, code_of(card), rows) == [("up", "down")[place] for place in expected]
 
 

@@ -1,0 +1,166 @@
+"""Keywords of the Python functions as overrides of the command line.
+
+`lr=[0.1, 1]` is `trainer.lr=0.1,1`: a list, a range or an array is an axis of the grid, a tuple is one value that is a
+list. A keyword is a name of `KEYWORDS`, a group or a top key of the configuration, or a dotted key in a dictionary
+(`**{"adapter.rank": 4}`). An axis that only some of several named methods have becomes an axis of those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Real
+from os import PathLike
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.planning.keys import choices_by_group, documented_keys
+from dpsweep.sweeper.planning.unknown_keys import SIMILAR, translate_foreign_override
+
+KEYWORDS: Mapping[str, str] = {
+    "lr": "trainer.lr",
+    "clip_norm": "trainer.clip_norm",
+    "regularizer": "trainer.regularizer",
+    "momentum": "trainer.momentum",
+    "weight_decay": "trainer.weight_decay",
+    "script": "trainer.script",
+    "batch_size": "sampler.batch_size",
+    "epsilon": "privacy.epsilon",
+    "delta": "privacy.delta",
+    "noise_multiplier": "privacy.noise_multiplier",
+    "adjacency": "privacy.adjacency",
+    "metric": "score.metric",
+    "trials": "search.trials",
+    "device": "compute.device",
+}
+"""The key of the configuration for a keyword; a group or a top key is its own keyword."""
+
+METHODS = "trainer"
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+_READ_AS_OTHER_TYPE = ("null", "true", "false", "nan", "inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """A keyword's key with its values as the command line writes them; a single value that is no axis is fixed."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def override(self) -> str:
+        return f"{self.key}={','.join(self.values)}"
+
+
+def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any]) -> list[str]:
+    """The overrides, and after them the keywords as overrides.
+
+    Raises `BadInput` for an unknown keyword, a value that is no plain one, and a key that is given twice.
+
+    >>> overrides_with_keywords(["steps=5"], {"dataset": "mnist", "lr": [0.1, 1], "epsilon": 3})
+    ['steps=5', 'dataset=mnist', 'trainer.lr=0.1,1', 'privacy.epsilon=3']
+    >>> overrides_with_keywords([], {"trainer": ["dpsgd", "dpnsgd"], "clip_norm": [1, 2]})
+    ['trainer=dpsgd,dpnsgd', 'grid.axes.dpsgd={trainer.clip_norm: [1,2]}']
+    """
+    if isinstance(overrides, str):
+        raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in [{overrides!r}].")
+    settings = [_setting_of_keyword(name, value, keywords) for name, value in keywords.items()]
+    given = [word.partition("=")[0].lstrip("+~") for word in overrides]
+    for place, setting in enumerate(settings):
+        if setting.key in (*given, *(earlier.key for earlier in settings[:place])):
+            raise BadInput(f"Expected {setting.key} to be given once, got it once more as {setting.override}.")
+    return [*overrides, *_overrides_for_methods_that_have_the_key(settings)]
+
+
+def _setting_of_keyword(name: str, value: Any, keywords: Mapping[str, Any]) -> _Setting:
+    key = KEYWORDS.get(name, name)
+    if "." not in key and key not in _top_names():
+        raise BadInput(_unknown_keyword_sentence(name, value, keywords))
+    values = [value] if _is_single(value) else list(value)
+    if not values:
+        raise BadInput(f"Expected {name}={value!r} to have at least one value.")
+    return _Setting(key=key, values=tuple(_value_text(name, one) for one in values))
+
+
+def _top_names() -> set[str]:
+    """The groups, and the keys that stand in no group."""
+    return {*choices_by_group(), *(key for key in documented_keys() if "." not in key), "scale"}
+
+
+def _unknown_keyword_sentence(name: str, value: Any, keywords: Mapping[str, Any]) -> str:
+    """The sentence for a keyword that is none: another tool's name for it, or the names that are near."""
+    text = "" if not _is_single(value) else _value_text(name, value)
+    words = [f"{key}={one}" for key, one in keywords.items() if isinstance(one, str)]
+    if ours := translate_foreign_override(name, text, words):
+        key, equals, rest = ours.partition("=")
+        own = next((keyword for keyword, full in KEYWORDS.items() if full == key), key)
+        said = f"**{{{own!r}: ...}}" if "." in own else f"{own}{equals}{rest}"
+        return f"Expected {name}={text or '...'} in dpsweep's words: {said}."
+    near = get_close_matches(name, sorted({*KEYWORDS, *_top_names()}), n=3, cutoff=SIMILAR)
+    hint = (
+        f"Near names: {', '.join(near)}."
+        if near
+        else "`dpsweep help` lists the keys; write one as **{'adapter.rank': 4}."
+    )
+    return f"Expected {name}={text or '...'} to be a keyword. {hint}"
+
+
+def _is_single(value: Any) -> bool:
+    """Whether a keyword's value is one value; lists, ranges and arrays are several."""
+    return isinstance(value, str | tuple | Mapping | PathLike) or not isinstance(value, Iterable)
+
+
+def _value_text(name: str, value: Any) -> str:
+    """A value as Hydra's grammar writes it; raises `BadInput` for what no configuration holds."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Real():
+            return str(value)
+        case str() | PathLike():
+            return _string_text(str(value))
+        case tuple() | list():
+            return f"[{','.join(_value_text(name, one) for one in value)}]"
+        case Mapping():
+            return f"{{{', '.join(f'{key}: {_value_text(name, one)}' for key, one in value.items())}}}"
+    raise BadInput(
+        f"Expected {name} to be numbers, texts, tuples or dictionaries, got {type(value).__name__}: name a class of "
+        "your own by **{'model._target_': 'my_module.MyClass'}."
+    )
+
+
+def _string_text(text: str) -> str:
+    """A string in Hydra's grammar, in quotes where it would be read as something else without them."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _READ_AS_OTHER_TYPE:
+        return text
+    if text.endswith("\\") or "\\'" in text:
+        raise BadInput(f"Expected {text!r} without a backslash before a quote or at its end.")
+    return "'{}'".format(text.replace("'", "\\'"))
+
+
+def _overrides_for_methods_that_have_the_key(settings: Sequence[_Setting]) -> Iterator[str]:
+    """The overrides, where the axes that only some of the named methods have are those methods' axes in the grid."""
+    named = next((setting.values for setting in settings if setting.key == METHODS), ())
+    axes: dict[str, list[str]] = {}
+    for setting in settings:
+        having = _methods_with_key(setting.key, named)
+        if not having or len(having) == len(named):
+            yield setting.override
+            continue
+        for method in having:
+            axes.setdefault(method, []).append(f"{setting.key}: [{','.join(setting.values)}]")
+    for method, texts in axes.items():
+        yield f"grid.axes.{method}={{{', '.join(texts)}}}"
+
+
+def _methods_with_key(key: str, named: Sequence[str]) -> list[str]:
+    """The named methods whose files have the key, in their order; a method of the user's own counts as one that has."""
+    if not key.startswith(f"{METHODS}.") or key not in documented_keys():
+        return list(named)
+    places, ours = documented_keys()[key].values, choices_by_group()[METHODS]
+    return [method for method in named if method not in ours or f"{METHODS}={method}" in places]
