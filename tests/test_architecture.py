@@ -126,11 +126,13 @@ HYDRAS_DOOR = {
     "sweeper/job/block_job.py": "is the task that Hydra runs",
     "sweeper/launchers/fork_launcher.py": "is a launcher of Hydra's",
     "sweeper/launchers/hydra_jobs.py": "keeps what Hydra needs to launch jobs",
+    "sweeper/launchers/ray_jobs.py": "keeps what Hydra and Ray need to run jobs",
     "sweeper/planning/grid.py": "composes the points of a grid",
     "sweeper/planning/resolution.py": "resolves the points of a grid",
     "sweeper/planning/unknown_keys.py": "finds what a configuration lacks",
     "sweeper/plugin/hydra_plugins/honest_sweeper.py": "is a plugin of Hydra's",
     "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
+    "sweeper/plugin/hydra_plugins/hydra_ray_jobs_launcher.py": "is a plugin of Hydra's",
     "sweeper/trial/spec.py": "imports a class of the user's by its name",
 }
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""

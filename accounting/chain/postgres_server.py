@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import MappingProxyType
 from typing import Literal
 
@@ -125,11 +125,15 @@ class PostgresServer:
 
         A pooler leaves a connection to its client until the end of a transaction, so the lock holds behind one too.
         """
-        with self._engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+        connection = self._engine.connect().execution_options(isolation_level="READ COMMITTED")
+        try:
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
             _set_application_name(connection)
             locked = connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(key))).scalar()
             yield None if locked else _lock_holder(connection, key)
+        finally:
+            with suppress(sa.exc.DBAPIError):  # the server went away, and the lock with it
+                connection.close()
 
     def _new_engine(self, isolation: Isolation) -> sa.Engine:
         try:

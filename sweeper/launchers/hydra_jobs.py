@@ -8,11 +8,6 @@ They inherit a mask that blocks it (`sweeper/coordinator/signals.py`), but jobli
 before its workers, and this unblocks SIGINT in the starting thread. A worker that receives SIGINT during its imports
 prints a traceback, and its pool is lost. So the trackers are started earlier, and the mask is restored.
 
-Ray's workers look for modules where other jobs do. `ray.init` tells them to look in the coordinator's current folder
-before all others: any file there that bears a library's name would run (`trainers/user_modules.py`). Ray leaves the
-folder out for a job that brings a folder of its own, and has no other switch; so Ray is started here, before its
-launcher would, as for such a job.
-
 Each kind of launcher has a `LaunchEngine`, which tries its settings before the charge and hands its jobs over.
 """
 
@@ -39,6 +34,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers import ray_jobs
 from dpsweep.sweeper.launchers.fork_launcher import Jobs
 from dpsweep.sweeper.launchers.slurm_arrays import (
     Call,
@@ -102,27 +98,6 @@ def _suppress_tracker_warnings() -> Iterator[None]:
         yield
     finally:
         sys.warnoptions.remove(QUIET)
-
-
-OBJECT_STORE_BYTES = 78_643_200
-"""The memory of Ray's object store where the user gave none, as its launcher sets it."""
-
-
-def start_ray_of_launcher(launcher: Any) -> None:
-    """Starts Ray for its launcher, unless it runs."""
-    import ray
-    from ray.job_config import JobConfig
-
-    class _OwnFolder(JobConfig):  # type: ignore[misc]
-        """The configuration of a job that needs no folder of the coordinator's."""
-
-        def _runtime_env_has_working_dir(self) -> bool:
-            return True
-
-    if not ray.is_initialized():
-        launcher.ray_cfg.init.setdefault("object_store_memory", OBJECT_STORE_BYTES)
-        settings: Any = OmegaConf.to_container(launcher.ray_cfg.init, resolve=True)
-        ray.init(**settings, job_config=_OwnFolder())
 
 
 Ends = Sequence[JobReturn | Exception]
@@ -207,27 +182,10 @@ def _calls_of_submitit_launcher(jobs: Iterable[list[str]], first: int) -> list[C
 
 
 def _try_ray(launcher: Any, jobs: int) -> None:
-    """Starts Ray or joins its cluster, and finds a machine with the resources of a job."""
-    import ray
-
-    start_ray_of_launcher(launcher)
-    remote: Any = OmegaConf.to_container(launcher.ray_cfg.remote, resolve=True)
-    asked = {"CPU": remote.get("num_cpus", 1), "GPU": remote.get("num_gpus"), "memory": remote.get("memory")}
-    asked = {name: number for name, number in {**asked, **(remote.get("resources") or {})}.items() if number}
-    machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
-    if not any(all(machine.get(name, 0) >= number for name, number in asked.items()) for machine in machines):
-        raise ValueError(
-            f"no machine of the Ray cluster has the resources of a job (hydra.launcher.ray.remote): {asked}"
-        )
+    ray_jobs.require_room_for_a_job(launcher.ray_cfg)
 
 
-def _launch_on_ray(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
-    try:
-        start_ray_of_launcher(launcher)
-    except Exception as cause:
-        raise LaunchFailed(cause) from cause
-    return _launch_by_hydra(launcher, jobs, first)
-
+_RAY = LaunchEngine(try_settings=_try_ray, launch=ray_jobs.run_jobs)
 
 _ENGINES: Mapping[str, LaunchEngine] = {
     FORKED: LaunchEngine(refills=True),
@@ -238,9 +196,8 @@ _ENGINES: Mapping[str, LaunchEngine] = {
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": LaunchEngine(
         try_settings=_try_slurm, launch=_launch_on_slurm
     ),
-    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": LaunchEngine(
-        try_settings=_try_ray, launch=_launch_on_ray
-    ),
+    "hydra_plugins.hydra_ray_jobs_launcher.RayLauncher": _RAY,
+    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": _RAY,  # Hydra's own, if the user has installed it
 }
 """The engines that do more than Hydra, by the launcher's class."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers.ray_jobs import is_local_cluster, jobs_that_fit_into_cluster
 
 ROUNDS = 64
 """Jobs that are handed over per worker: enough that waiting for the last job costs little, and few enough that a stop,
@@ -146,12 +147,13 @@ def _local_workers_started_at_once(launcher: Settings, cores: int) -> Workers:
 
 
 def _ray_cluster_workers(launcher: Settings, cores: int) -> Workers:
-    """A cluster that grants each job its requested cores; an unknown size is assumed to be that of this machine."""
-    threads = max(1, int(_nested_setting(launcher, "ray.remote.num_cpus") or 1))
-    jobs = max(1, (_nested_setting(launcher, "ray.init.num_cpus") or cores) // threads)
-    elsewhere = _nested_setting(launcher, "ray.init.address") is not None
-    memory = _nested_setting(launcher, "ray.remote.memory")
-    return Workers(jobs=jobs, threads=threads, batch=_jobs_per_batch(jobs), elsewhere=elsewhere, memory=memory)
+    """A cluster that grants each job its requested cores: as many jobs as its machines, or this one, have room for."""
+    settings, local = launcher["ray"], is_local_cluster(launcher["ray"])
+    threads = max(1, int(_nested_setting(settings, "remote.num_cpus") or 1))
+    local_cores = _nested_setting(settings, "init.num_cpus") or cores
+    jobs = max(1, local_cores // threads if local else jobs_that_fit_into_cluster(settings))
+    memory = _nested_setting(settings, "remote.memory")
+    return Workers(jobs=jobs, threads=threads, batch=_jobs_per_batch(jobs), elsewhere=not local, memory=memory)
 
 
 def _require_one_process_per_job(launcher: Settings) -> None:

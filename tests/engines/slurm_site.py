@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -44,18 +45,25 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 MaxArraySize={most}
+SlurmdTimeout=20
+KillWait=10
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SlurmdParameters=config_overrides
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=6000 State=UNKNOWN
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=6000 State=UNKNOWN
-PartitionName=cpu Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+PartitionName=cpu Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A site that runs; `environment` leads its clients to it."""
+    """A site that runs in this folder; `environment` leads its clients to it, `daemons` are those of its nodes."""
 
+    root: Path
     environment: dict[str, str]
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, *command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, env=self.environment).stdout
@@ -64,6 +72,27 @@ class Site:
         """The states of all jobs so far, by their ids."""
         listed = self.run("squeue", "--noheader", "--array", "--states=all", "--format=%i %T")
         return dict(line.split() for line in listed.splitlines())
+
+    def start_node(self, node: str) -> None:
+        command = ["slurmd", "-D", "-f", self.environment["SLURM_CONF"], "-N", node]
+        with (self.root / f"{node}.out").open("ab") as out:
+            self.daemons[node] = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+
+    def kill_node(self, node: str) -> None:
+        """Kills its daemon, what this started for jobs, and the jobs, as a power cut does."""
+        self.daemons[node].kill()
+        self.daemons[node].wait()
+        raw = self.run("squeue", "--noheader", f"--nodelist={node}", "--states=RUNNING", "--format=%A").split()
+        steps = tuple(f"slurmstepd: [{job}." for job in raw)
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command, variables = (path / "cmdline").read_bytes(), (path / "environ").read_bytes().split(b"\0")
+                if command.startswith(tuple(map(str.encode, steps))) or f"SLURMD_NODENAME={node}".encode() in variables:
+                    os.kill(int(path.name), signal.SIGKILL)
+
+    def wait_until_idle(self) -> None:
+        """Until all nodes are up and have no job."""
+        _wait(lambda: _idle_nodes(self) == len(self.daemons))
 
 
 def reason_why_not() -> str:
@@ -80,10 +109,10 @@ def site_running_in(root: Path) -> Iterator[Site]:
     key = root / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o400)
-    host, ports = socket.gethostname().partition(".")[0], _free_ports(3)
+    host, ports = socket.gethostname().partition(".")[0], free_ports(3)
     conf = root / "slurm.conf"
     conf.write_text(CONF.format(host=host, root=root, port=ports[0], first=ports[1], second=ports[2], most=MOST))
-    site = Site(environment={**os.environ, "SLURM_CONF": str(conf)})
+    site = Site(root=root, environment={**os.environ, "SLURM_CONF": str(conf)})
     munged = ["munged", "--foreground", "--force", f"--socket={root}/munge.socket", f"--key-file={key}"]
     munged += [f"--{name}-file={root}/munge.{name}" for name in ("pid", "seed", "log")]
     with ExitStack() as stack:
@@ -92,17 +121,19 @@ def site_running_in(root: Path) -> Iterator[Site]:
         stack.enter_context(_process(["slurmctld", "-D", "-f", str(conf)], root))
         for node in ("n1", "n2"):
             (root / f"spool-{node}").mkdir()
-            stack.enter_context(_process(["slurmd", "-D", "-f", str(conf), "-N", node], root))
-        _wait(lambda: _idle_nodes(site) == 2)
+            site.start_node(node)
         try:
+            site.wait_until_idle()
             yield site
-        finally:
             site.run("scancel", "--user=root")
+        finally:
+            for daemon in site.daemons.values():
+                _end(daemon)
 
 
 def _idle_nodes(site: Site) -> int:
     try:
-        return len(site.run("sinfo", "--noheader", "--Node", "--states=idle", "--format=%n").split())
+        return len(set(site.run("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N").split()))
     except subprocess.CalledProcessError:
         return 0
 
@@ -114,15 +145,19 @@ def _process(command: list[str], root: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _end(process)
 
 
-def _free_ports(count: int) -> list[int]:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

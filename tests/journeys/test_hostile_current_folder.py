@@ -182,12 +182,12 @@ def test_a_model_trains_with_the_modules_beside_it_and_no_others(hostile: Hostil
 @pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local", "ray"])
 def test_a_model_trains_so_under_every_launcher(launcher: str, hostile: HostileFolder) -> None:
     needed = {
-        "joblib": "hydra_joblib_launcher",
-        "submitit_local": "hydra_submitit_launcher",
-        "ray": "hydra_ray_launcher",
+        "joblib": "hydra_plugins.hydra_joblib_launcher",
+        "submitit_local": "hydra_plugins.hydra_submitit_launcher",
+        "ray": "ray",
     }
     if launcher in needed:
-        pytest.importorskip(f"hydra_plugins.{needed[launcher]}")
+        pytest.importorskip(needed[launcher])
     write_own_model(hostile.root)
     hostile.add_modules(EXISTING)
     trains(hostile, launcher)

@@ -63,6 +63,12 @@ def test_the_workflow_tests_every_python_that_the_classifiers_name() -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_actions_are_pinned_by_digest_beside_their_version() -> None:
+    for path in SCHEMAS["github-workflows"]:
+        for action in re.findall(r"uses: (.*)", path.read_text()):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", action), action
+
+
 def test_publishing_keeps_no_password_and_only_its_job_may_ask_for_trust() -> None:
     text = (ROOT / ".github" / "workflows" / "publish.yml").read_text()
     jobs = yaml.safe_load(text)["jobs"]

@@ -45,35 +45,53 @@ SUBMITIT = ("hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=1")
 FORK = ("hydra/launcher=fork", "hydra.launcher.n_jobs=2")
 RAY = (
     "hydra/launcher=ray",
-    "+hydra.launcher.ray.init.num_cpus=2",
+    "hydra.launcher.ray.init.num_cpus=2",
     "+hydra.launcher.ray.init.include_dashboard=false",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """A launcher of two workers: the extra it comes with, and what it makes of a worker that was killed."""
+    """A launcher of two workers: its extra and the module that this brings, and what it makes of a killed worker."""
 
     name: str
     extra: str
+    module: str
     overrides: tuple[str, ...]
     complaint: str | None
     neighbours_live: bool
 
     def needs(self) -> None:
-        pytest.importorskip(f"hydra_plugins.hydra_{self.name}_launcher", reason=f"needs dpsweep[{self.extra}]")
+        pytest.importorskip(self.module, reason=f"needs dpsweep[{self.extra}]")
 
 
 LONG = pytest.mark.long
 LAUNCHERS = {
     "joblib": Launched(
-        name="joblib", extra="parallel", overrides=JOBLIB, complaint="TerminatedWorkerError", neighbours_live=False
+        name="joblib",
+        extra="parallel",
+        module="hydra_plugins.hydra_joblib_launcher",
+        overrides=JOBLIB,
+        complaint="TerminatedWorkerError",
+        neighbours_live=False,
     ),
     "submitit": Launched(
-        name="submitit", extra="slurm", overrides=SUBMITIT, complaint="UncompletedJobError", neighbours_live=True
+        name="submitit",
+        extra="slurm",
+        module="hydra_plugins.hydra_submitit_launcher",
+        overrides=SUBMITIT,
+        complaint="UncompletedJobError",
+        neighbours_live=True,
     ),
-    "fork": Launched(name="fork", extra="", overrides=FORK, complaint="was ended by SIGKILL", neighbours_live=True),
-    "ray": Launched(name="ray", extra="ray", overrides=RAY, complaint=None, neighbours_live=True),
+    "fork": Launched(
+        name="fork",
+        extra="",
+        module="hydra_plugins.hydra_fork_launcher",
+        overrides=FORK,
+        complaint="was ended by SIGKILL",
+        neighbours_live=True,
+    ),
+    "ray": Launched(name="ray", extra="ray", module="ray", overrides=RAY, complaint=None, neighbours_live=True),
 }
 
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers import ray_jobs
 from dpsweep.sweeper.launchers.workers import FORKED, MOST, ROUNDS, Workers
 
 SLURM = {"array_parallelism": 256, "tasks_per_node": 1, "nodes": 1}
 LOCAL = {"tasks_per_node": 1, "nodes": 1}
+MACHINES = (
+    {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0, "memory": 3e9}},
+    {"Alive": True, "Resources": {"CPU": 3.0, "GPU": 2.0, "memory": 2e9}},
+    {"Alive": True, "Resources": {"CPU": 64.0, "memory": 1e9}},
+    {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0, "memory": 1e12}},
+)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ray cluster of these machines; `tests/engines/test_ray.py` has a real one."""
+    monkeypatch.setattr(ray_jobs, "_start_ray", lambda settings: SimpleNamespace(nodes=lambda: MACHINES))
 
 
 @pytest.mark.parametrize(
@@ -30,11 +44,13 @@ LOCAL = {"tasks_per_node": 1, "nodes": 1}
         (LOCAL | {"cpus_per_task": 3}, 2, 3, 2),
         (LOCAL | {"cpus_per_task": None}, 8, 1, 8),
         ({"ray": {"init": {"num_cpus": 6}, "remote": {"num_cpus": 2}}}, 3, 2, 3 * ROUNDS),
-        ({"ray": {"init": {"address": "auto"}, "remote": {}}}, 8, 1, 8 * ROUNDS),
+        ({"ray": {"init": {"address": "local"}, "remote": {}}}, 8, 1, 8 * ROUNDS),
+        ({"ray": {"init": {"address": "FIRST:6379"}, "remote": {"num_cpus": 2, "num_gpus": 1}}}, 5, 2, 5 * ROUNDS),
         ({"ray": {"init": {"num_cpus": 6}, "remote": {"num_cpus": 0.5}}}, 6, 1, 6 * ROUNDS),
         ({"_target_": "another", "redis": "there"}, 1, 8, ROUNDS),
     ],
 )
+@pytest.mark.usefixtures("cluster")
 def test_a_launchers_settings_say_how_many(launcher: dict[str, Any], jobs: int, threads: int, batch: int) -> None:
     workers = Workers.from_launcher_settings(OmegaConf.create(launcher), cores=8)
     assert (workers.jobs, workers.threads, workers.batch) == (jobs, threads, batch)
@@ -50,6 +66,7 @@ def test_a_launchers_settings_say_how_many(launcher: dict[str, Any], jobs: int, 
         ({"ray": {"init": {"address": "auto"}, "remote": {}}}, True),
     ],
 )
+@pytest.mark.usefixtures("cluster")
 def test_a_queue_and_a_running_cluster_may_use_other_machines(launcher: dict[str, Any], elsewhere: bool) -> None:
     assert Workers.from_launcher_settings(OmegaConf.create(launcher), cores=8).elsewhere is elsewhere
 
@@ -64,6 +81,7 @@ def test_a_queue_and_a_running_cluster_may_use_other_machines(launcher: dict[str
         ({"ray": {"init": {"address": "auto"}, "remote": {"memory": 10**9}}}, 10**9, 1),
     ],
 )
+@pytest.mark.usefixtures("cluster")
 def test_a_job_of_a_queue_has_minutes_of_work_and_half_of_its_time_at_most(
     launcher: dict[str, Any], memory: int | None, runs: int
 ) -> None:
