@@ -29,7 +29,7 @@ from hydra.plugins.config_source import ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 
-VERSION_BASE: Mapping[str, str] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
+VERSION_BASE: Mapping[str, Any] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 """The behaviour that dpsweep is written for: Hydra 1.3 has to be asked for it, and 1.4 has no other."""
 
 NO_LIST_OF_ALLOWED_CLASSES = r"hydra\.utils\.instantiate\(\) resolved"

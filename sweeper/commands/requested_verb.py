@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from dpsweep.accounting.errors import ExitCode
+from dpsweep.sweeper.coordinator.alternatives import print_measured_search_advice
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 
@@ -17,7 +18,7 @@ def execute_requested_verb(request: SweepRequest) -> None:
         Verb.RESUME: coordinator.resume,
         Verb.PLAN: coordinator.plan,
         Verb.PLAN_FOR_TRE: coordinator.print_data_management_plan,
-        Verb.ADVISE: coordinator.print_measured_search_advice,
+        Verb.ADVISE: lambda: print_measured_search_advice(request),
         Verb.AUDIT: lambda: _run_canary_audit(request),
     }
     if (code := verbs.get(request.verb, coordinator.sweep)()) is not ExitCode.DONE:

@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.pricing.outlook import Outlook, compare_plan_with_account, rule_outlooks
+from dpsweep.accounting.pricing.outlook import Outlook, compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -28,9 +28,9 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.team_folder import access_failure_text
-from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
+from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
     refusal_after_charge_as_contract_broken,
     remove_leftovers_of_killed_jobs,
@@ -64,7 +64,7 @@ from dpsweep.sweeper.coordinator.sweep_report import (
 from dpsweep.sweeper.job.devices import devices_of_first_job
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
-from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account, compose_priced_plan
+from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
 from dpsweep.sweeper.processes import usual_garbage_collection
 from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, display_words_for_rule
 from dpsweep.sweeper.searches.admission import (
@@ -86,9 +86,6 @@ from dpsweep.sweeper.timing.time_estimate import (
 from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
-
-COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
-"""The rule of a single run."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ class SweepCoordinator:
 
             self._print_price(priced, statement, folder, view, time_text)
         if not plan.has_public_data:
-            self._print_alternatives(priced, statement, admitted=view.admitted)
+            print_alternatives(request, priced, statement, admitted=view.admitted)
         for message in (
             request.launcher_refusal_sentence(priced.rule),
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
@@ -141,21 +138,6 @@ class SweepCoordinator:
             ) from cause
         return ExitCode.DONE
 
-    def _print_alternatives(self, priced: PricedPlan, statement: Statement | None, *, admitted: bool) -> None:
-        """Prints what other rules would cost if `--rules` or `fit=true` asks, what would fit, and what was measured."""
-        request, plan = self.request, priced.plan
-        is_asked = request.rules or request.fit
-        if is_asked or not admitted:
-            outlooks = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
-            if is_asked:
-                price_table.print_price_under_each_rule(priced, outlooks, request.show)
-            price_table.print_advice_that_fits(outlooks)
-        if not is_asked:
-            print_line("`--rules` prints what each other way of choosing the winner would cost, and what it may show.")
-        nearest = nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)
-        for sentence in advice_sentence_lines(nearest, plan.account):
-            print_line(sentence)
-
     def print_data_management_plan(self) -> ExitCode:
         """Prints the document that a trusted research environment agrees on before training; writes nothing."""
         from dpsweep.reports.disclosure.management_plan import management_plan_text
@@ -163,20 +145,6 @@ class SweepCoordinator:
         priced = self.compose_plan()
         self._refuse_large_delta(priced)
         print_lines(management_plan_text(priced, str(self._sweep_folder_of_plan(priced.plan).root)))
-        return ExitCode.DONE
-
-    def print_measured_search_advice(self) -> ExitCode:
-        """Prints what the epsilon bought under each way of searching where it was measured; writes nothing."""
-        alone = replace(self.request.plan, tuning=COMPOSITION, search={}, final=False, offered={})
-        priced = compose_priced_plan(self.request.points[:1], alone)
-        if priced.plan.target_epsilon is None:
-            raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
-        if (found := nearest_comparison_for_plan(priced.plan, priced.plan.target_epsilon)) is None:
-            raise BadInput(
-                f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
-                f"{priced.plan.account} was measured."
-            )
-        print_lines("\n".join(advice_table_lines(found)))
         return ExitCode.DONE
 
     def sweep(self) -> ExitCode:

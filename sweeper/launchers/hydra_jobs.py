@@ -38,7 +38,6 @@ from dpsweep.sweeper.launchers import ray_jobs
 from dpsweep.sweeper.launchers.fork_launcher import Jobs
 from dpsweep.sweeper.launchers.slurm_arrays import (
     Call,
-    LaunchFailed,
     SlurmArrays,
     make_submitit_executor,
     refuse_launcher_settings,
