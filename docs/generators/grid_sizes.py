@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from dpsweep.reports.advice.advice import NEAR
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.drawing import INK, MUTED, SERIES
 from dpsweep.sweeper.commands.hydra_app import CONF
@@ -32,6 +33,9 @@ FOUND = STUDY["lines"](STUDY["RESULTS"])
 CELLS = STUDY["cells_of"](FOUND)
 ONE_POINT, ORACLE = (STUDY["Way"](rule=STUDY[name], points=1) for name in ("ONE_POINT", "ORACLE"))
 DEFAULT_MAP = "the default map"
+ALONE, UNDECIDED = "train the default once", "the means of some searches are higher, but too few were made to tell"
+"""What is advised where no way is shown to be better than one point: by whether the best mean is near."""
+
 EPSILONS = sorted({epsilon for _, epsilon in CELLS})
 DRAWN_AT = 3.0
 """The epsilon of the panels of single data sets."""
@@ -68,8 +72,9 @@ def what_to_do() -> Iterator[str]:
         for epsilon in EPSILONS:
             ranked = STUDY["ranked_ways"](CELLS, epsilon, data)
             best, one = ranked[0], next(row for row in ranked if row.way == ONE_POINT)
-            is_behind = one.ranks[0] > 1
-            said.append((_listed(data), epsilon, str(best.way) if is_behind else ""))
+            is_near = one.below_oracle - best.below_oracle <= 100 * NEAR
+            advice = f"search by {best.way}" if one.ranks[0] > 1 else ALONE if is_near else UNDECIDED
+            said.append((_listed(data), epsilon, advice))
             undecided = sum(row.ranks[0] == 1 for row in ranked)
             rows.append(
                 f"| {size} | {', '.join(data)} | {epsilon:g} | {best.way} | {best.below_oracle:.1f} | "
@@ -87,13 +92,14 @@ def _sentence(said: Sequence[tuple[str, float, str]]) -> str:
     """What to do at each epsilon on these data sets: a search where one point is behind another way."""
     parts = []
     for data in dict.fromkeys(data for data, _, _ in said):
-        own = {epsilon: way for other, epsilon, way in said if other == data}
-        alone = [f"{epsilon:g}" for epsilon, way in own.items() if not way]
-        searches = [f"search by {way} at epsilon {epsilon:g}" for epsilon, way in own.items() if way]
-        once = [f"train the default once at epsilon {_listed(alone)}"] if alone else []
-        parts.append(f"on {data}, {_listed([*once, *searches])}")
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
+        epsilons: dict[str, list[str]] = {}
+        for other, epsilon, advice in said:
+            if other == data:
+                epsilons.setdefault(advice, []).append(f"{epsilon:g}")
+        told = [f"{advice} at epsilon {_listed(own)}" for advice, own in epsilons.items()]
+        parts.append(f"on {data}, {'; '.join(told)}")
+    text = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
+    return f"{text}."
 
 
 def not_run() -> str:

@@ -21,6 +21,9 @@ FILE = Path(__file__).with_name("evidence.json")
 LARGEST_FACTOR = 10.0
 """Numbers of records, of a record's inputs, and epsilons that differ by a larger factor are not compared."""
 
+NEAR = 0.01
+"""The largest difference of two means at which the way without a search is advised, where neither is shown to be better."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
@@ -84,8 +87,10 @@ class Comparison:
 
     @property
     def advised_measurement(self) -> Measurement:
-        """One point without a search, unless some way is shown to be better: then the way with the best mean."""
-        return next((one for one in self.outcomes if one.way.points == 1 and one.may_be_best), self.outcomes[0])
+        """One point without a search, unless a way is shown to be better or its mean is not near: then the best mean."""
+        best = self.outcomes[0]
+        alone = (one for one in self.outcomes if one.way.points == 1 and one.may_be_best)
+        return next((one for one in alone if best.mean - one.mean <= NEAR), best)
 
     @property
     def best_measurement_with_map(self) -> Measurement | None:

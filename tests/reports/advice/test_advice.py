@@ -100,7 +100,9 @@ def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest
 def test_a_search_is_advised_where_it_is_shown_to_be_better_than_one_point() -> None:
     best, with_map, one = compared().outcomes
     assert (compared().advised_measurement, compared().best_measurement_with_map) == (best, with_map)
-    level = replace(compared(), outcomes=(best, with_map, replace(one, best_rank=1)))
+    undecided = replace(compared(), outcomes=(best, with_map, replace(one, best_rank=1)))
+    assert undecided.advised_measurement == best, "its mean is ten points higher"
+    level = replace(compared(), outcomes=(best, with_map, replace(one, best_rank=1, mean=0.895)))
     assert level.advised_measurement.way.name == "one"
     said = "\n".join(advice_table_lines(level))
     assert (
