@@ -22,7 +22,7 @@ LARGEST_FACTOR = 10.0
 """Numbers of records, of a record's inputs, and epsilons that differ by a larger factor are not compared."""
 
 NEAR = 0.01
-"""The largest difference of two means at which the way without a search is advised, where neither is shown to be better."""
+"""The largest distance to the best mean at which one point is advised, if no way is shown to be better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def advised_measurement(self) -> Measurement:
-        """One point without a search, unless a way is shown to be better or its mean is not near: then the best mean."""
+        """One point without a search; the best mean, if that is shown to be better or is not near."""
         best = self.outcomes[0]
         alone = (one for one in self.outcomes if one.way.points == 1 and one.may_be_best)
         return next((one for one in alone if best.mean - one.mean <= NEAR), best)
