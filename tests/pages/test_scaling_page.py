@@ -56,6 +56,7 @@ def composed(loader: ConfigLoaderImpl, *overrides: str) -> DictConfig:
 
 def test_the_page_has_commands_of_every_launcher() -> None:
     assert {name for command in COMMANDS for name in re.findall(r"hydra/launcher=(\w+)", command)} == {
+        "fork",
         "joblib",
         "submitit_slurm",
         "ray",
@@ -77,7 +78,7 @@ def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: Config
     assert (
         Workers.from_launcher_settings(four, cores=8).jobs,
         Workers.from_launcher_settings(four, cores=8).threads,
-    ) == (4, 2)
+    ) == (4, 1)
     assert (
         Workers.from_launcher_settings(slurm, cores=8).jobs,
         Workers.from_launcher_settings(slurm, cores=8).threads,
