@@ -73,16 +73,16 @@ def test_every_command_of_the_page_composes_and_tells_how_many_workers(
 
 
 def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: ConfigLoaderImpl) -> None:
+    four = {
+        name: Workers.from_launcher_settings(composed(loader, *shlex.split(command)).hydra.launcher, cores=8)
+        for name, command in zip(("fork", "joblib"), COMMANDS, strict=False)
+    }
+    assert (four["fork"].jobs, four["fork"].threads) == (4, 1)
+    assert (four["joblib"].jobs, four["joblib"].threads) == (4, 2)
     first_slurm = next(command for command in COMMANDS if "submitit_slurm" in command)
-    four, slurm = (composed(loader, *shlex.split(command)).hydra.launcher for command in (COMMANDS[0], first_slurm))
-    assert (
-        Workers.from_launcher_settings(four, cores=8).jobs,
-        Workers.from_launcher_settings(four, cores=8).threads,
-    ) == (4, 1)
-    assert (
-        Workers.from_launcher_settings(slurm, cores=8).jobs,
-        Workers.from_launcher_settings(slurm, cores=8).threads,
-    ) == (32, 4)
+    slurm = composed(loader, *shlex.split(first_slurm)).hydra.launcher
+    workers_of_slurm = Workers.from_launcher_settings(slurm, cores=8)
+    assert (workers_of_slurm.jobs, workers_of_slurm.threads) == (32, 4)
     assert f"jobs of one array; at most {MOST}" in PAGE
     assert f"jobs of about {WORK_SECONDS / 60:g} minutes of work" in PAGE
     half = Workers.from_launcher_settings({**slurm, "timeout_min": 2}, cores=8).work / (2 * 60)
