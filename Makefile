@@ -36,8 +36,8 @@ help: ## this list
 	@echo "  3 budget refused, 4 done with failed trials, 5 ledger damaged, 6 disk failed, 130 stopped; dpsweep check: 7 a claim fails, 8 not recomputed"
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo >&2 "dpsweep needs Python 3.11, \
-	3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) -V 2>&1); on 3.14 Hydra 1.3 cannot start. Set PYTHON=python3.13, or where yours is."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { echo >&2 "dpsweep needs Python 3.11 \
+	to 3.14, and $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=python3.13, or where yours is."; exit 1; }
 	@echo "Setting up $(VENV): $(SIZE). A torch for GPUs is larger. Files of a megabyte and more are named as they are fetched."
 	@echo "1. an environment in $(VENV), by $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV)

@@ -53,7 +53,7 @@ def nothing(config: DictConfig) -> int:
 
 def run_jobs(launcher: str, count: int) -> None:
     """Everything that a sweep needs for its jobs but the task: Hydra's configuration, the launcher, and each job's."""
-    with tempfile.TemporaryDirectory() as folder, initialize(config_path=None, **VERSION_BASE):
+    with tempfile.TemporaryDirectory() as folder, initialize(None, "benchmark", 1, **VERSION_BASE):
         loader = GlobalHydra.instance().config_loader()
         asked = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
         asked += [f"hydra.launcher.n_jobs={WORKERS}"] if launcher != BASIC else []
