@@ -128,7 +128,8 @@ class Declaration:
                 "steps were lost."
             )
         held_out = self.records.nominal_private_units - self.nominal_training_units
-        if held_out > 0 and self.sampler.batch_size > self.nominal_training_units:
+        is_drawn = not isinstance(self.sampler, Everyone)
+        if is_drawn and held_out > 0 and self.sampler.batch_size > self.nominal_training_units:
             raise BadInput(
                 f"Expected sampler.batch_size={self.sampler.batch_size} <= records={self.nominal_training_units}, "
                 f"those that are trained on: {held_out} of {self.records.nominal_private_units} are held out for "
