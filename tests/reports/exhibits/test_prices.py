@@ -54,7 +54,7 @@ def test_the_mu_of_a_gaussian_mechanism_is_its_own(noise: float, sweep_of: Sweep
     shown = epsilon_by_delta_exhibit(_with(made.plan, event), charges=1)
     assert shown is not None
     (sentence,) = shown.findings
-    mu = float(sentence.partition("mu = ")[2].split()[0])
+    mu = float(sentence.partition("mu = ")[2].split()[0].rstrip(";"))
     assert 1 / noise <= mu <= 1.001 / noise + 1e-3
 
 
