@@ -33,6 +33,7 @@ def line(topic: str, text: str, *evidence: str) -> Line:
 
 def claim_with(**changes: Any) -> ReleasedClaim:
     claim = ReleasedClaim(
+        gaussian_mu="not proven",
         account="digits",
         headline="12 points of DP-SGD",
         outcome="",
