@@ -31,6 +31,7 @@ auth_file = {root}/users
 pool_mode = transaction
 default_pool_size = {size}
 server_login_retry = 1
+query_wait_timeout = 10
 """
 
 
