@@ -21,7 +21,7 @@ from tests.engines import postgres_site, ray_site, slurm_site
 from tests.engines.test_scenarios import ray_commands
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import results
-from tests.waiting import HANGS
+from tests.waiting import HANGS, wait
 
 pytestmark = [pytest.mark.long, TRAINS]
 
@@ -102,7 +102,7 @@ def test_every_line_of_a_console_does_what_it_says(
         for number, line in enumerate(lines):
             run_line(line, number, places, environment, tmp_path)
         if title == "A Slurm site":
-            assert set(site.jobs().values()) == {"COMPLETED"}
+            wait(lambda: set(site.jobs().values()) == {"COMPLETED"})
 
 
 def run_line(line: str, number: int, places: dict[str, str], environment: dict[str, str], folder: Path) -> None:

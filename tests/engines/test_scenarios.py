@@ -157,13 +157,13 @@ def crash_server(sweeping: Sweeping) -> None:
     servers.crash()
     wait(lambda: len(results(sweeping.folder)) == 2 or sweeping.process.poll() is not None)
     sweeping.process.wait(HANGS)
-    servers.start()
+    servers.start_again()
 
 
 def restart_server(sweeping: Sweeping) -> None:
     servers: Servers = sweeping.engine
     servers.crash()
-    servers.start()
+    servers.start_again()
 
 
 SCENARIOS = {
