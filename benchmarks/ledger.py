@@ -1,13 +1,18 @@
 """What a long ledger takes: 100,000 charges verified, one more charged, and the statement of one plan.
 
-    python benchmarks/ledger.py [--toy] [--charges 100000]
+    python benchmarks/ledger.py [--toy] [--charges 100000] [--researchers 1 10 30 60] [--lines 1000]
 
 On SQLite, and on PostgreSQL where it is installed. The lines are made by the chain's own function and stored in bulk;
 each carries an event and a record as a sweep of 35 points writes them. Printed are seconds; of short ones the median.
+
+On PostgreSQL, so many researchers then verify and charge at the same instant, each in a process that also holds a
+connection as a coordinator does; all of them are on this machine. The server has 100 connections, its default. The
+table that is printed is that of docs/scaling.md.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -28,9 +33,12 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
-from tests.databases import Place, in_file, programs, served
+from tests.databases import Place, Server, in_file, programs, served
 
 ACCOUNTS, ROUNDS, POINTS = 20, 15, 35
+DEFAULT_CONNECTIONS = 100
+HEADER = """| researchers at one instant | s to verify | s to charge, median | slowest | refused |
+|---|---|---|---|---|"""
 VERIFIED, ONE_MORE = 10.0, 0.1
 """Aims, in seconds."""
 
@@ -47,6 +55,9 @@ RECORD = {"reason": "plan", "rule": {"name": "composition"}, "claimed_by": "PLD"
 @dataclass(frozen=True, kw_only=True)
 class Size:
     charges: int = 100_000
+    researchers: tuple[int, ...] = (1, 10, 30, 60)
+    lines: int = 1000
+    """Charges in the ledger before them."""
 
 
 def fill(ledger: Ledger, place: Place, charges: int) -> None:
@@ -112,6 +123,52 @@ def measure(name: str, place: Place, charges: int) -> list[Aim]:
     ]
 
 
+def charge_at_instant(place: Place, number: int, gate: Any, seconds: Any) -> None:
+    """One researcher: waits for the others, verifies the ledger and charges; reports seconds, None if refused."""
+    ledger, times = Ledger(place.address), list[float]()
+    gate.wait()
+    try:
+        held = place.connect()  # as a coordinator holds its lock
+        times.append(wall_seconds(ledger.verify_and_count_entries))
+        times.append(
+            wall_seconds(
+                lambda: ledger.charge_trials_and_return_entry(
+                    f"account{number % ACCOUNTS}",
+                    plan=f"{number:012x}",
+                    trials=TRIALS,
+                    cost=COST,
+                    record=RECORD,
+                    event=EVENT,
+                )
+            )
+        )
+        seconds.put(tuple(times))
+        held.close()
+    except Exception as refusal:  # noqa: BLE001 - of the driver or the ledger; it is counted
+        print(f"{type(refusal).__name__}: {str(refusal).splitlines()[0][:150]}", flush=True)
+        seconds.put(None)
+
+
+def crowd(server: Server, count: int, lines: int) -> str:
+    """A row of the table: so many researchers who charge at the same instant."""
+    place = server.place()
+    ledger = Ledger(place.address)
+    fill(ledger, place, lines)
+    processes = multiprocessing.get_context("fork")
+    gate, seconds = processes.Barrier(count), processes.Queue()
+    crowd = [
+        processes.Process(target=charge_at_instant, args=(place, number, gate, seconds)) for number in range(count)
+    ]
+    for one in crowd:
+        one.start()
+    ends = [seconds.get(timeout=600) for _ in crowd]
+    for one in crowd:
+        one.join()
+    verified, charged = zip(*(end for end in ends if end is not None), strict=True)
+    cells = (count, statistics.median(verified), statistics.median(charged), max(charged), ends.count(None))
+    return f"| {' | '.join(f'{cell:.3g}' for cell in cells)} |"
+
+
 @contextmanager
 def places(folder: Path) -> Iterator[dict[str, Place]]:
     found = programs()
@@ -123,8 +180,12 @@ def places(folder: Path) -> Iterator[dict[str, Place]]:
 def main(size: Size) -> list[Aim]:
     with tempfile.TemporaryDirectory() as folder, places(Path(folder)) as found:
         os.environ["XDG_STATE_HOME"] = folder
-        return [aim for name, place in found.items() for aim in measure(name, place, size.charges)]
+        aims = [aim for name, place in found.items() for aim in measure(name, place, size.charges)]
+    if (installed := programs()) is not None:
+        with served(installed, DEFAULT_CONNECTIONS) as server:
+            print(HEADER, *(crowd(server, count, size.lines) for count in size.researchers), sep="\n", flush=True)
+    return aims
 
 
 if __name__ == "__main__":
-    start(main, full=Size(), toy=Size(charges=50), about=__doc__)
+    start(main, full=Size(), toy=Size(charges=50, researchers=(2,), lines=20), about=__doc__)

@@ -18,7 +18,7 @@ from typing import Any
 from tests.waiting import wait
 
 _SERVE = """
-"$1/postgres" -D "$2/data" -k "$2" -c listen_addresses= -c fsync=off -c max_connections=40 >"$2/log" 2>&1 &
+"$1/postgres" -D "$2/data" -k "$2" -c listen_addresses= -c fsync=off -c max_connections="$3" >"$2/log" 2>&1 &
 cat >/dev/null
 kill -QUIT $!
 wait
@@ -101,7 +101,7 @@ def programs() -> Path | None:
 
 
 @contextmanager
-def served(programs: Path) -> Iterator[Server]:
+def served(programs: Path, connections: int = 40) -> Iterator[Server]:
     """A server in a temporary folder, reached by a unix socket only; as `nobody` where we are root, as it insists."""
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     other: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def served(programs: Path) -> Iterator[Server]:
         [programs / "initdb", "-D", folder / "data", *made], check=True, stdout=subprocess.DEVNULL, cwd=folder, **other
     )
     (folder / "data" / "pg_hba.conf").write_text("local all guarded scram-sha-256\nlocal all all trust\n")
-    shell = ["sh", "-c", _SERVE, "sh", str(programs), str(folder)]
+    shell = ["sh", "-c", _SERVE, "sh", str(programs), str(folder), str(connections)]
     with subprocess.Popen(shell, stdin=subprocess.PIPE, cwd=folder, start_new_session=True, **other):
         server = Server(folder, itertools.count())
         wait(lambda: _answers(server), "an answer of the server")

@@ -30,8 +30,8 @@ _FAULTS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("57", "08"), "cannot be written or read, because its server went away: {}."),
         **dict.fromkeys(
             ("26000", "42P05", "08P01"),
-            "cannot be written or read, and is whole: {}. A pooler between seems to share connections in a way that "
-            "dpsweep cannot use; set the server's own address.",
+            "cannot be written or read, and is whole: {}. A pooler between does not reach the server, or shares "
+            "connections in a way that dpsweep cannot use; then set the server's own address.",
         ),
     }
 )

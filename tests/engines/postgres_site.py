@@ -31,6 +31,7 @@ auth_file = {root}/users
 pool_mode = transaction
 default_pool_size = {size}
 server_login_retry = 1
+query_wait_timeout = 10
 """
 
 
@@ -50,6 +51,11 @@ class Servers:
 
     def start(self) -> None:
         self._control("start", "-w", "-o", f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.root} -c fsync=off")
+
+    def start_again(self) -> None:
+        """Starts the server, and waits until the pooler has noticed."""
+        self.start()
+        _wait_for_pooler(self)
 
     def crash(self) -> None:
         """Ends the server with all connections, as its machine's reset does; what was committed is on the disk."""

@@ -157,13 +157,13 @@ def crash_server(sweeping: Sweeping) -> None:
     servers.crash()
     wait(lambda: len(results(sweeping.folder)) == 2 or sweeping.process.poll() is not None)
     sweeping.process.wait(HANGS)
-    servers.start()
+    servers.start_again()
 
 
 def restart_server(sweeping: Sweeping) -> None:
     servers: Servers = sweeping.engine
     servers.crash()
-    servers.start()
+    servers.start_again()
 
 
 SCENARIOS = {
@@ -174,7 +174,7 @@ SCENARIOS = {
     "Ray: killed coordinator": Scenario(engine="ray", strike=kill_coordinator, code=-9, finished=0, then=(2, 4)),
     "Ray: killed raylet": Scenario(engine="ray", strike=kill_raylet, code=4, finished=1, then=(2, 3)),
     "PostgreSQL: crash, and back": Scenario(engine="database", strike=restart_server, code=0, finished=2, then=(1, 2)),
-    "PostgreSQL: stopped": Scenario(engine="database", strike=crash_server, code=6, finished=2, then=(1, 2)),
+    "PostgreSQL: stopped": Scenario(engine="database", strike=crash_server, code=5, finished=2, then=(1, 2)),
 }
 
 
