@@ -113,6 +113,7 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
     """The command of the sweep in this folder, from its plan on."""
     _play(desk, seed)
     request: Any = SweepRequest(
+        rules=False,
         verb=Verb.SWEEP,
         points=(),
         plan=desk.settings,
