@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import secrets
 import shutil
 import signal
 import subprocess
@@ -92,7 +91,7 @@ def reason_why_not() -> str:
 @contextmanager
 def servers_running(pool_size: int = 4) -> Iterator[Servers]:
     """Both in a temporary folder, as `nobody` where we are root; the role has a password and owns the database."""
-    root, (port, pool), password = Path(tempfile.mkdtemp(prefix="pg")), free_ports(2), secrets.token_hex(8)
+    root, (port, pool), password = Path(tempfile.mkdtemp(prefix="pg")), free_ports(2), "chosen-for-this-test"
     nobody = pwd.getpwnam("nobody")
     owner = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
     passwords, settings = root / "pgpass", root / "pool.ini"
