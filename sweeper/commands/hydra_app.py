@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import OverrideParseException
@@ -33,7 +32,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
-from dpsweep.sweeper.commands.hydra_internals import hydra_options_parser, run_hydra_application
+from dpsweep.sweeper.commands.hydra_internals import (
+    hydra_options_parser,
+    run_hydra_application,
+    store_config_of_group,
+)
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.planning.keys import override_decoding_environment_number
@@ -99,7 +102,7 @@ def _register_scales_if_experiment_has_them(name: str) -> bool:
         changes = _load_experiment_file(own)[SCALES][scale] if isinstance(own, str) else own
         included = [] if scale == FULL else [f"/experiment/{FULL}/{name}", "_self_"]
         node = {**changes, "defaults": [*included, *changes.get("defaults", ())]}
-        ConfigStore.instance().store(group=f"experiment/{scale}", name=name, node=node, package="_global_")
+        store_config_of_group(f"experiment/{scale}", name, node)
     return True
 
 

@@ -24,13 +24,18 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 
-VERSION_BASE: Mapping[str, Any] = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
+_SERIES_1_3 = hydra.__version__.startswith("1.3.")
+VERSION_BASE: Mapping[str, Any] = {"version_base": "1.3"} if _SERIES_1_3 else {}
 """The behaviour that dpsweep is written for: Hydra 1.3 has to be asked for it, and 1.4 has no other."""
+
+_REPLACE: Mapping[str, Any] = {} if _SERIES_1_3 else {"replace": True}
+"""Hydra 1.3 replaces a stored configuration, and 1.4 has to be asked to."""
 
 NO_LIST_OF_ALLOWED_CLASSES = r"hydra\.utils\.instantiate\(\) resolved"
 """How Hydra 1.4 begins its warning of an object that it builds without such a list."""
@@ -44,6 +49,11 @@ Load = Callable[[Any, str], Any]
 def hydra_options_parser() -> ArgumentParser:
     """The parser of Hydra's own options."""
     return get_args_parser()
+
+
+def store_config_of_group(group: str, name: str, node: Mapping[str, Any]) -> None:
+    """Stores the configuration that the choice `name` of this group stands for, or replaces it."""
+    ConfigStore.instance().store(group=group, name=name, node=node, package="_global_", **_REPLACE)
 
 
 def run_hydra_application(task: TaskFunction, folder: Path, *, multirun: bool) -> None:

@@ -198,6 +198,7 @@ def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:
     compute = compute_with_devices(Compute.from_config(config.compute), is_pool=is_pool)
     if compute.devices:
         config = copy.deepcopy(config)
+        OmegaConf.set_readonly(config.hydra, False)
         OmegaConf.update(config, "compute.devices", list(compute.devices))
         OmegaConf.update(config, "hydra.launcher.n_jobs", limit_pool_to_devices(launcher.n_jobs, cores, compute))
     return config

@@ -294,8 +294,8 @@ class HydraJobs:
 
     def try_launcher(self, jobs: int) -> None:
         """Sets a launcher up and has its engine try so many jobs; raises `BadInput` if it could not start them."""
-        launcher = self._instantiate_launcher(self.config)
         with refuse_launcher_settings():
+            launcher = self._instantiate_launcher(self.config)
             engine_of_launcher(launcher).try_settings(launcher, jobs)
 
     def job_launcher_for_folder(self, root: Path) -> JobLauncher:

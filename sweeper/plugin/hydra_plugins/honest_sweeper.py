@@ -48,7 +48,14 @@ class HonestSweeper(Sweeper):
     """Plans, prices, charges, and only then launches."""
 
     def __init__(
-        self, verb: str, max_batch_size: int | None, retry: str, resume: int, study: str | None, rules: bool
+        self,
+        verb: str,
+        max_batch_size: int | None,
+        retry: str,
+        resume: int,
+        study: str | None,
+        rules: bool,
+        **unknown: object,
     ) -> None:
         self.verb = verb
         self.max_batch_size = max_batch_size
@@ -56,6 +63,7 @@ class HonestSweeper(Sweeper):
         self.resume = resume
         self.study = study
         self.rules = rules
+        self.unknown = unknown  # refused by `sweep`: Hydra's series tell errors of this constructor differently
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
         """Stores the launcher's inputs; the program's own task is not run, since only `run_block` checks receipts."""
@@ -64,12 +72,17 @@ class HonestSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Runs the verb; the outcome's exit code reaches the shell through `dpsweep.sweeper.__main__`."""
+        from dpsweep.accounting.errors import BadInput
         from dpsweep.sweeper.commands.requested_verb import execute_requested_verb
         from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest
         from dpsweep.sweeper.job.block_job import run_block
 
         if self.hydra_context is None or self.config is None:
             raise RuntimeError("Expected setup() before sweep().")
+        if self.unknown:
+            raise BadInput(
+                f"Expected hydra.sweeper.{next(iter(self.unknown))} to be left out: there is no such setting."
+            )
         settings = SweeperSettings(
             verb=self.verb,
             max_batch_size=self.max_batch_size,

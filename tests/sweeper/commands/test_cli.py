@@ -186,12 +186,19 @@ def test_a_command_that_names_an_earlier_budget_runs_and_says_so(program: Progra
     assert len(ledger.statement("digits").charges) == 1
 
 
-def test_settings_that_the_launcher_refuses_are_refused_before_the_charge(program: Program, ledger: Ledger) -> None:
-    done = program(
-        "dataset=digits", "trainer=dpnsgd", "accountant=rdp", "accountant.witnesses=[]", "+hydra.launcher.x=1"
-    )
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("+hydra.launcher.x=1", "unexpected keyword argument 'x'"),
+        ("+hydra.sweeper.x=1", "Expected hydra.sweeper.x to be left out: there is no such setting."),
+    ],
+)
+def test_settings_that_the_launcher_or_the_sweeper_refuses_are_refused_before_the_charge(
+    program: Program, ledger: Ledger, word: str, sentence: str
+) -> None:
+    done = program("dataset=digits", "trainer=dpnsgd", "accountant=rdp", "accountant.witnesses=[]", word)
     assert done.returncode == 2
-    assert "unexpected keyword argument 'x'" in done.stderr
+    assert sentence in done.stderr
     assert "nothing was charged" in done.stderr
     assert ledger.account_names() == ()
 
