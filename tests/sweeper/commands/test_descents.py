@@ -72,7 +72,14 @@ def test_hydra_composes_once_and_once_more_for_rules_that_need_it(
     (tmp_path / "own" / "tuning").mkdir(parents=True)
     if rule:
         (tmp_path / "own" / "tuning" / "mine.yaml").write_text(rule)
-    line = [*LIGHT, "accountant.witnesses=[]", "hydra.sweeper.verb=plan", "--config-dir", str(tmp_path / "own")]
+    line = [
+        *LIGHT,
+        "accountant.witnesses=[]",
+        "hydra.sweeper.verb=plan",
+        "hydra.sweeper.rules=true",
+        "--config-dir",
+        str(tmp_path / "own"),
+    ]
     hydra_app.main(line)
     assert len(calls) == RULES[rule]
     assert ("mine" in capfd.readouterr().out.split()) == bool(rule)

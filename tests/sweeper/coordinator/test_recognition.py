@@ -271,7 +271,7 @@ def test_a_sweep_says_that_its_table_was_changed_by_somebody_meanwhile(
     """Here the job that reads it does."""
     write_visits(tmp_path)
     declared = dict(line.removeprefix("dataset.").split("=", 1) for line in TABLE[1:8])
-    declared["labels"] = "['no', 'yes']"
+    declared |= {"labels": "['no', 'yes']", "bounds": "{weight: [40, 150], age: [18, 90]}"}
     inner = {"_target_": "dpsweep.trainers.data.sets.own_tables.Table", "name": "visits", "unit": "record"} | declared
     outer = {key: inner[key] for key in ("name", "records", "shape", "classes", "unit")}
     outer |= {"_target_": "swapping.Swapping", "test_records": "0"}
