@@ -58,7 +58,7 @@ sweep: $(STAMP) ## price, charge, train and report a grid (DATASET= DATA= ARGS=)
 rehearse: $(STAMP) ## the same sweep on generated records and a scratch budget: nothing real is read or spent
 	@$(BIN)/dpsweep rehearse $(OVERRIDES)
 
-plan: $(STAMP) ## what that sweep would cost under every rule, and how long it would take; charges nothing (TUNING=)
+plan: $(STAMP) ## what that sweep would cost, and how long it would take; charges nothing (TUNING= ARGS=--rules)
 	@$(BIN)/dpsweep plan $(OVERRIDES)
 
 advise: $(STAMP) ## what an epsilon would buy under each way of searching, as measured (DATASET= ARGS="privacy.epsilon=3")
@@ -96,7 +96,7 @@ docs: $(STAMP) ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 # gallery, three_methods, price_by_tries and verdict_rates take results of runs, or long
-PAGES := format_defaults configuration catalogue rooms api odds learning_results grid_sizes examples build
+PAGES := format_defaults configuration catalogue rooms api odds learning_results grid_sizes researchers examples build
 pages: $(STAMP) ## write the pages again that are made of the code
 	@for page in $(PAGES); do echo "docs/generators/$$page.py"; $(BIN)/python docs/generators/$$page.py || exit 1; done
 

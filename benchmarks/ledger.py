@@ -1,17 +1,18 @@
 """What a long ledger takes: 100,000 charges verified, one more charged, and the statement of one plan.
 
-    python benchmarks/ledger.py [--toy] [--charges 100000] [--researchers 1 10 30 60] [--lines 1000]
+    python benchmarks/ledger.py [--toy] [--charges 100000] [--researchers 1 10 30 50 60] [--lines 1000] [--kept FILE]
 
 On SQLite, and on PostgreSQL where it is installed. The lines are made by the chain's own function and stored in bulk;
 each carries an event and a record as a sweep of 35 points writes them. Printed are seconds; of short ones the median.
 
 On PostgreSQL, so many researchers then verify and charge at the same instant, each in a process that also holds a
 connection as a coordinator does; all of them are on this machine. The server has 100 connections, its default. The
-table that is printed is that of docs/scaling.md.
+lines of JSON are added to the file of `--kept`; those of ledger.jsonl are the table of docs/scaling.md.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import statistics
@@ -37,8 +38,7 @@ from tests.databases import Place, Server, in_file, programs, served
 
 ACCOUNTS, ROUNDS, POINTS = 20, 15, 35
 DEFAULT_CONNECTIONS = 100
-HEADER = """| researchers at one instant | s to verify | s to charge, median | slowest | refused |
-|---|---|---|---|---|"""
+RESULTS = Path(__file__).with_suffix(".jsonl")
 VERIFIED, ONE_MORE = 10.0, 0.1
 """Aims, in seconds."""
 
@@ -55,9 +55,11 @@ RECORD = {"reason": "plan", "rule": {"name": "composition"}, "claimed_by": "PLD"
 @dataclass(frozen=True, kw_only=True)
 class Size:
     charges: int = 100_000
-    researchers: tuple[int, ...] = (1, 10, 30, 60)
+    researchers: tuple[int, ...] = (1, 10, 30, 50, 60)
     lines: int = 1000
     """Charges in the ledger before them."""
+    kept: str = os.devnull
+    """The file that what the researchers took is added to."""
 
 
 def fill(ledger: Ledger, place: Place, charges: int) -> None:
@@ -149,8 +151,8 @@ def charge_at_instant(place: Place, number: int, gate: Any, seconds: Any) -> Non
         seconds.put(None)
 
 
-def crowd(server: Server, count: int, lines: int) -> str:
-    """A row of the table: so many researchers who charge at the same instant."""
+def crowd(server: Server, count: int, lines: int) -> dict[str, float]:
+    """What so many researchers took who charged at the same instant, in seconds, and how many were refused."""
     place = server.place()
     ledger = Ledger(place.address)
     fill(ledger, place, lines)
@@ -165,8 +167,14 @@ def crowd(server: Server, count: int, lines: int) -> str:
     for one in crowd:
         one.join()
     verified, charged = zip(*(end for end in ends if end is not None), strict=True)
-    cells = (count, statistics.median(verified), statistics.median(charged), max(charged), ends.count(None))
-    return f"| {' | '.join(f'{cell:.3g}' for cell in cells)} |"
+    return {
+        "researchers": count,
+        "lines": lines,
+        "verified": round(statistics.median(verified), 3),
+        "charged": round(statistics.median(charged), 3),
+        "slowest": round(max(charged), 3),
+        "refused": ends.count(None),
+    }
 
 
 @contextmanager
@@ -182,8 +190,11 @@ def main(size: Size) -> list[Aim]:
         os.environ["XDG_STATE_HOME"] = folder
         aims = [aim for name, place in found.items() for aim in measure(name, place, size.charges)]
     if (installed := programs()) is not None:
-        with served(installed, DEFAULT_CONNECTIONS) as server:
-            print(HEADER, *(crowd(server, count, size.lines) for count in size.researchers), sep="\n", flush=True)
+        with served(installed, DEFAULT_CONNECTIONS) as server, Path(size.kept).open("a") as kept:
+            for count in size.researchers:
+                line = json.dumps(crowd(server, count, size.lines))
+                print(line, flush=True)
+                print(line, file=kept, flush=True)
     return aims
 
 

@@ -69,13 +69,14 @@ def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> 
 def finished_elsewhere_sentence(priced: PricedPlan, folder: SweepFolder, statement: Statement | None) -> str:
     """Who finished this plan in another folder, when and where; empty if nobody did, or without a statement.
 
-    The ledger says that every paid attempt ended, and who wrote that; the private store says where.
+    The ledger says that every paid attempt ended, and who wrote that; the private store says where. A folder without
+    trials has no runs of its own: `dpsweep plan` may have written its plan.
     """
     plan, place = priced.plan, folder.private_store.finished_folder()
-    here = place == folder.root or folder.plan_path.exists() or folder.trials_folder.exists()
+    here = place == folder.root or folder.trials_folder.exists()
     if statement is None or place is None or here or not SweepFolder(root=place).plan_path.exists():
         return ""
-    ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE]
+    ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE and entry.plan == plan.id]
     if not ends or statement.attempts_of_plan(plan.id).last_sessions_without_final_end():
         return ""
     return (

@@ -189,7 +189,7 @@ class SweepCoordinator:
     def folder_with_results(self, plan: Plan) -> Path:
         """The folder with the results of a plan that was swept: this command's, or the one where it was finished."""
         folder = self._coordinator_with_ledger_of_plan(plan)._sweep_folder_of_plan(plan)
-        return folder.root if folder.plan_path.exists() else folder.private_store.finished_folder() or folder.root
+        return folder.root if folder.trials_folder.exists() else folder.private_store.finished_folder() or folder.root
 
     def _coordinator_with_ledger_of_plan(self, plan: Plan) -> SweepCoordinator:
         """The coordinator on the ledger that this plan is charged to."""

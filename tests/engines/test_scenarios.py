@@ -117,7 +117,13 @@ class Scenario:
     finished: int
     then: tuple[int, int]
     bill: tuple[int, int] = (1, 2)
-    words: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> str:
+        """The cells of docs/scaling.md: exit code, finished runs, and what the same command adds to the bill."""
+        code = "" if self.code < 0 else str(self.code)
+        told = {0: "nothing more is charged", 1: "the lost run is charged once more", 2: "both are charged once more"}
+        return f"| {code} | {self.finished} | 2 finished; {told[self.then[1] - self.bill[1]]} |".replace("|  |", "| |")
 
 
 def scancel(sweeping: Sweeping) -> None:
@@ -190,7 +196,7 @@ def test_no_charge_is_lost_or_doubled(
         for variable, value in own.items():
             patch.setenv(variable, value)
         environment |= own
-        command = [sys.executable, "-m", "sweeper", *RUNS, *kind.words(engine), *scenario.words]
+        command = [sys.executable, "-m", "sweeper", *RUNS, *kind.words(engine)]
         start = partial(subprocess.Popen, command, cwd=tmp_path, env=environment, text=True)
         with start(stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             wait(lambda: len([*tmp_path.glob("sweeps/*/*/trials/*/progress")]) == 2 or process.poll() is not None)

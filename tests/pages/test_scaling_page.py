@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import runpy
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from dpsweep.sweeper.launchers import workers
 from dpsweep.sweeper.launchers.hydra_jobs import IDLE_SECONDS
 from dpsweep.sweeper.launchers.workers import MOST, WORK_SECONDS, Workers
 from dpsweep.sweeper.trial.blocks import FLOATS, jobs_with_due_points
+from tests.engines.test_scenarios import SCENARIOS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "steps=3", "privacy.noise_multiplier=3")
@@ -140,3 +142,26 @@ def test_the_pages_links_lead_to_headings() -> None:
 
 def test_the_exit_code_of_the_page_is_the_programs() -> None:
     assert f"exit code {ExitCode.DONE_WITH_FAILURES.value} and says" in PAGE
+
+
+STRUCK = {
+    "Slurm: `scancel` or preemption of one job": ("Slurm: scancel", "Slurm: preemption"),
+    "Slurm: a node dies": ("Slurm: dead node",),
+    "Ray: a worker is killed, or a raylet with all of its processes": ("Ray: killed worker", "Ray: killed raylet"),
+    "Ray: the coordinator is killed": ("Ray: killed coordinator",),
+    "PostgreSQL crashes and starts again": ("PostgreSQL: crash, and back",),
+    "PostgreSQL goes away and is started later": ("PostgreSQL: stopped",),
+}
+"""The scenarios of each row of the page's table."""
+
+
+def test_the_table_of_faults_is_what_the_tests_of_real_engines_demand() -> None:
+    assert {name for names in STRUCK.values() for name in names} == set(SCENARIOS)
+    for row, names in STRUCK.items():
+        (cells,) = {SCENARIOS[name].row for name in names}
+        assert f"| {row} {cells}" in PAGE.splitlines()
+
+
+def test_the_table_of_researchers_is_what_was_measured() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "researchers.py"))
+    assert script["insert"](PAGE) == PAGE, "python docs/generators/researchers.py"

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.coordinator.stored_plan import finished_elsewhere_sentence
 from tests.conftest import Program
+from tests.forked_programs import CLI
 from tests.randomized import TRAINS
 
 WORDS = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "steps=3", "page=false")
@@ -28,10 +37,12 @@ def test_a_plan_that_was_finished_elsewhere_is_shown_and_repeated_only_when_aske
     done = program(*WORDS, *price, f"hydra.sweep.dir={first}")
     assert done.returncode == 0, done.stderr
     charged = lines()
+    planned = program("plan", *WORDS, *price, f"hydra.sweep.dir={second}", module=CLI)
+    assert planned.returncode == 0, planned.stderr
     shown = program(*WORDS, *price, f"hydra.sweep.dir={second}")
     assert shown.returncode == 0, shown.stderr
-    assert lines() == charged
-    assert not second.exists()
+    assert lines() == charged, "not charged again, also after a plan there"
+    assert not (second / "trials").exists()
     for words in ("was finished by ", "(self-declared) on 20", f"It lies in {first}", "Nothing was run or charged."):
         assert words in shown.stdout
     assert shown.stdout.strip().splitlines()[-1] == str(first)
@@ -42,3 +53,25 @@ def test_a_plan_that_was_finished_elsewhere_is_shown_and_repeated_only_when_aske
         "repeat",
     ]
     assert second.exists()
+
+
+def test_who_finished_is_said_of_this_plan_and_of_no_other(
+    compose_priced: Callable[[Sequence[str]], PricedPlan], tmp_path: Path
+) -> None:
+    priced = compose_priced([*WORDS[:-1], *PRICE])
+    store = PrivateStore(root=tmp_path / "private")
+    first, second = (SweepFolder(root=tmp_path / name, store=store) for name in ("first", "second"))
+    first.create_folder()
+    first.plan_path.write_text("{}")
+    store.note_finished_folder(first.root)
+
+    def settled(plan: str, writer: str) -> SimpleNamespace:
+        return SimpleNamespace(kind=Kind.SETTLE, plan=plan, writer_text=writer, at="2026-11-27")
+
+    def sentence(*entries: SimpleNamespace) -> str:
+        attempts = SimpleNamespace(last_sessions_without_final_end=lambda: ())
+        statement: Any = SimpleNamespace(entries=entries, attempts_of_plan=lambda plan: attempts)
+        return finished_elsewhere_sentence(priced, second, statement)
+
+    assert "was finished by alice on" in sentence(settled(priced.plan.id, "alice"), settled("other", "bob"))
+    assert sentence(settled("other", "bob")) == "", "this ledger knows of no end of this plan"
