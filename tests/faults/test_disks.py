@@ -62,7 +62,7 @@ def mounted(sandbox: Make) -> Iterator[Sandbox]:
     box = sandbox((*SWEEP, *CHECKPOINTS))
     place = box.root / "sweeps"
     place.mkdir()
-    if _mount("-t", "tmpfs", "-o", "size=60k", "tmpfs", place):
+    if _mount("-t", "tmpfs", "-o", "size=52k", "tmpfs", place):
         pytest.skip("needs the right to mount a file system")
     try:
         yield box
