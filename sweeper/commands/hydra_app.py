@@ -39,7 +39,7 @@ from dpsweep.sweeper.commands.hydra_internals import (
 )
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
-from dpsweep.sweeper.planning.keys import override_decoding_environment_number
+from dpsweep.sweeper.planning.keys import override_decoding_environment_number, with_axes_of_methods_that_have_them
 from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
@@ -146,8 +146,8 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
         SHORT_OPTIONS.get(word) or override_decoding_environment_number(_script_as_trainer_field(word))
         for word in merge_scale_into_experiment_argument(arguments)
     )
-    words = (_DEVICES.sub(r"\1=[\2]", word) for word in words)
-    return [f"++{word}" if _is_override_of_grid_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
+    listed = with_axes_of_methods_that_have_them([_DEVICES.sub(r"\1=[\2]", word) for word in words])
+    return [f"++{word}" if _is_override_of_grid_axes(word) or _COLUMNS.fullmatch(word) else word for word in listed]
 
 
 def move_options_before_overrides(words: Sequence[str]) -> list[str]:

@@ -2,13 +2,13 @@
 
 `lr=[0.1, 1]` is `trainer.lr=0.1,1`: a list, a range or an array is an axis of the grid, a tuple is one value that is a
 list. A keyword is a name of `KEYWORDS`, a group or a top key of the configuration, or a dotted key in a dictionary
-(`**{"adapter.rank": 4}`). An axis that only some of several named methods have becomes an axis of those.
+(`**{"adapter.rank": 4}`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Real
@@ -37,8 +37,6 @@ KEYWORDS: Mapping[str, str] = {
 }
 """The key of the configuration for a keyword; a group or a top key is its own keyword."""
 
-METHODS = "trainer"
-
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 _READ_AS_OTHER_TYPE = ("null", "true", "false", "nan", "inf")
 
@@ -63,7 +61,7 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
     >>> overrides_with_keywords(["steps=5"], {"dataset": "mnist", "lr": [0.1, 1], "epsilon": 3})
     ['steps=5', 'dataset=mnist', 'trainer.lr=0.1,1', 'privacy.epsilon=3']
     >>> overrides_with_keywords([], {"trainer": ["dpsgd", "dpnsgd"], "clip_norm": [1, 2]})
-    ['trainer=dpsgd,dpnsgd', 'grid.axes.dpsgd={trainer.clip_norm: [1,2]}']
+    ['trainer=dpsgd,dpnsgd', 'trainer.clip_norm=1,2']
     """
     if isinstance(overrides, str):
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in [{overrides!r}].")
@@ -72,7 +70,7 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
     for place, setting in enumerate(settings):
         if setting.key in (*given, *(earlier.key for earlier in settings[:place])):
             raise BadInput(f"Expected {setting.key} to be given once, got it once more as {setting.override}.")
-    return [*overrides, *_overrides_for_methods_that_have_the_key(settings)]
+    return [*overrides, *(setting.override for setting in settings)]
 
 
 def _setting_of_keyword(name: str, value: Any, keywords: Mapping[str, Any]) -> _Setting:
@@ -141,26 +139,3 @@ def _string_text(text: str) -> str:
     if text.endswith("\\") or "\\'" in text:
         raise BadInput(f"Expected {text!r} without a backslash before a quote or at its end.")
     return "'{}'".format(text.replace("'", "\\'"))
-
-
-def _overrides_for_methods_that_have_the_key(settings: Sequence[_Setting]) -> Iterator[str]:
-    """The overrides, where the axes that only some of the named methods have are those methods' axes in the grid."""
-    named = next((setting.values for setting in settings if setting.key == METHODS), ())
-    axes: dict[str, list[str]] = {}
-    for setting in settings:
-        having = _methods_with_key(setting.key, named)
-        if not having or len(having) == len(named):
-            yield setting.override
-            continue
-        for method in having:
-            axes.setdefault(method, []).append(f"{setting.key}: [{','.join(setting.values)}]")
-    for method, texts in axes.items():
-        yield f"grid.axes.{method}={{{', '.join(texts)}}}"
-
-
-def _methods_with_key(key: str, named: Sequence[str]) -> list[str]:
-    """The named methods whose files have the key, in their order; a method of the user's own counts as one that has."""
-    if not key.startswith(f"{METHODS}.") or key not in documented_keys():
-        return list(named)
-    places, ours = documented_keys()[key].values, choices_by_group()[METHODS]
-    return [method for method in named if method not in ours or f"{METHODS}={method}" in places]

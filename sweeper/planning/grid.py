@@ -29,7 +29,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
 from dpsweep.accounting.stored_names.stored_classes import KIND, TARGET, class_name_without_module
-from dpsweep.sweeper.planning.keys import is_root_of_key_known
+from dpsweep.sweeper.planning.keys import choices_that_have_key, is_root_of_key_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
 from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
@@ -141,11 +141,13 @@ class Grid:
         """All points: each method's axes from the grid, or its default ones, replaced by the command line's."""
         request, base = self.request, self.master
         others = {key: options for key, options in request.groups.items() if key != "trainer"}
-        for method in _methods(request, base):
+        methods = list(_methods(request, base))
+        named = [method.name for method in methods]
+        for method in methods:
             for choice in itertools.product(*others.values()):
                 choices = dict(zip(others, choice, strict=True))
                 config = self._compose_config_of_method(method, choices)
-                axes, default_axes = self._axes_of_method(config, method.name)
+                axes, default_axes = self._axes_of_method(config, method.name, named)
                 given_rate = OmegaConf.select(config, RATE)
                 resolution = Resolution(config, method.name, (*axes, RATE) if isinstance(given_rate, str) else axes)
                 for combination in itertools.product(*axes.values()):
@@ -162,11 +164,14 @@ class Grid:
         resolved = config_with_script_checksum(config, self.request.keys)
         return Point(method=method, axes=values, config=resolved, rate_factor=factor)
 
-    def _axes_of_method(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
+    def _axes_of_method(
+        self, config: DictConfig, method: str, named: Sequence[str]
+    ) -> tuple[dict[str, tuple[Any, ...]], bool]:
         """The axes of one method, and whether default ones of the method are among them.
 
         They are the grid's axes for the method, or, where it has none, the method's default axes
-        (`conf/trainer/axes`); then the grid's panels; then the command line's axes, which replace all others.
+        (`conf/trainer/axes`); then the grid's panels; then the command line's axes, which replace all others. An axis
+        of the command line that only some of the `named` methods have is an axis of those.
         """
         by_method, panels = (_as_mapping(f"grid.{key}", config.grid.get(key)) for key in ("axes", "panels"))
         axes = {
@@ -183,9 +188,13 @@ class Grid:
                 f"Expected trainer={method} to have axes: this grid has none for it, and there are no default ones in "
                 f"{DEFAULT_AXES}. Give them on the command line (trainer.lr=0.1,0.2)."
             )
-        return (axes or {}) | self._axes_without_overridden_keys("grid.panels", panels) | dict(
-            self.request.values
-        ), has_default and bool(axes)
+        typed = {
+            key: values
+            for key, values in self.request.values.items()
+            if method in (choices_that_have_key(key, named) or named)
+        }
+        panels_axes = self._axes_without_overridden_keys("grid.panels", panels)
+        return (axes or {}) | panels_axes | typed, has_default and bool(axes)
 
     def _axes_without_overridden_keys(self, place: str, axes: object) -> dict[str, tuple[Any, ...]]:
         """The axes that a file has at a place, without those that the command line fixes or replaces."""

@@ -136,6 +136,10 @@ class DocumentedKey:
         return any(_is_number_text(value) for value in self.values.values())
 
 
+_IS_ONE_VALUE = re.compile(r"[\w.+-]+")
+"""A number or a word, which no comma, bracket or quote makes several."""
+
+
 @cache
 def documented_keys(conf: Path = CONF) -> Mapping[str, DocumentedKey]:
     """The keys of a configuration folder by name, those of no group first."""
@@ -155,6 +159,38 @@ def choices_by_group(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
     """The options of every group, without those in folders below."""
     groups = sorted(path for path in conf.iterdir() if path.is_dir())
     return {group.name: tuple(sorted(file.stem for file in group.glob("*.yaml"))) for group in groups}
+
+
+def choices_that_have_key(key: str, choices: Sequence[str], conf: Path = CONF) -> list[str]:
+    """Those of a group's named choices whose files have the key; a choice of the user's own counts as one that has it.
+
+    >>> choices_that_have_key("trainer.regularizer", ["dpsgd", "dpnsgd"])
+    ['dpnsgd']
+    """
+    group = key.partition(".")[0]
+    if key not in documented_keys(conf) or not set(choices) & set(choices_by_group(conf).get(group, ())):
+        return list(choices)
+    places, ours = documented_keys(conf)[key].values, choices_by_group(conf)[group]
+    return [choice for choice in choices if choice not in ours or f"{group}={choice}" in places]
+
+
+def with_axes_of_methods_that_have_them(words: Sequence[str]) -> list[str]:
+    """The words, where a value that only some of several named trainers have is an axis with one value.
+
+    An axis of the grid may be some methods' alone; a fixed value is composed into the configuration of all.
+
+    >>> with_axes_of_methods_that_have_them(["trainer=dpsgd,dpnsgd", "trainer.regularizer=0.1", "trainer.lr=1"])
+    ['trainer=dpsgd,dpnsgd', 'trainer.regularizer=choice(0.1)', 'trainer.lr=1']
+    """
+    by_key = {key: value for key, _, value in (word.partition("=") for word in words)}
+    named = by_key.get("trainer", "").split(",")
+    return [_as_axis_of_some_methods(word, named) for word in words]
+
+
+def _as_axis_of_some_methods(word: str, named: Sequence[str]) -> str:
+    key, _, value = word.partition("=")
+    some = key.startswith("trainer.") and 0 < len(choices_that_have_key(key, named)) < len(named)
+    return f"{key}=choice({value})" if some and _IS_ONE_VALUE.fullmatch(value) else word
 
 
 @cache
