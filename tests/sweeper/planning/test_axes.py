@@ -115,3 +115,22 @@ def test_default_axes_of_a_users_own_method_lie_beside_its_trainer(program: Call
 def test_an_axis_without_values_is_refused(compose_priced: Compose) -> None:
     with pytest.raises(BadInput, match=r"axis privacy\.noise_multiplier=\[\] of grid\.panels to be a non-empty list"):
         compose_priced([*FAST, "trainer=dpsgd", "+grid.panels={privacy.noise_multiplier: []}"])
+
+
+@pytest.mark.parametrize(("typed", "regularizers"), [("0.01,0.1", {0.01, 0.1}), ("0.05", {0.05})])
+def test_an_axis_that_some_of_the_named_methods_have_is_theirs(
+    compose_priced: Compose, typed: str, regularizers: set[float]
+) -> None:
+    words = ["dataset=digits", "trainer=dpsgd,dpnsgd", f"trainer.regularizer={typed}", "trainer.clip_norm=1,2"]
+    plan = compose_priced([*words, *NOISY, "trainer.lr=1"]).plan
+    own = {method: [trial.axes for trial in plan.trials if trial.method == method] for method in ("dpsgd", "dpnsgd")}
+    assert {axes["trainer.regularizer"] for axes in own["dpnsgd"]} == regularizers
+    assert {axes["trainer.clip_norm"] for axes in own["dpsgd"]} == {1, 2}
+    assert not any("trainer.regularizer" in axes for axes in own["dpsgd"])
+    assert not any("trainer.clip_norm" in axes for axes in own["dpnsgd"])
+
+
+def test_an_axis_that_no_named_method_has_is_refused(compose_priced: Compose) -> None:
+    words = ["dataset=digits", "trainer=dpsgd,dpadam", "trainer.regularizer=0.1,1", *NOISY, "trainer.lr=1"]
+    with pytest.raises(BadInput, match="regularizer to be a field of trainer=dpsgd"):
+        compose_priced(words)
