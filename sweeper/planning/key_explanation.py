@@ -95,8 +95,9 @@ def _key_lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
     """A line for each key."""
     width = max(map(len, keys)) + 2
     for name, key in keys.items():
-        meaning = key.meaning if len(key.meaning) <= _LONGEST else f"{key.meaning[:_LONGEST].rpartition(' ')[0]} ..."
-        yield f"  {name:{width}}{meaning}"
+        meaning = first_sentence(key.meaning)
+        shown = meaning if len(meaning) <= _LONGEST else f"{meaning[:_LONGEST].rpartition(' ')[0]} ..."
+        yield f"  {name:{width}}{shown}"
 
 
 def _key_explanation(key: DocumentedKey) -> str:
