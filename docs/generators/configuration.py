@@ -8,15 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpsweep.sweeper.planning.keys import DocumentedKey, choices_by_group, documented_keys, is_key_users_never_set
+from dpsweep.sweeper.planning.keys import (
+    DocumentedKey,
+    choices_by_group,
+    documented_keys,
+    first_sentence,
+    is_key_users_never_set,
+)
 from dpsweep.sweeper.planning.unknown_keys import SYNONYMS
 
 PAGE = Path(__file__).parents[1] / "configuration.md"
 
 HEAD = """# Configuration
 
-Every key that a command may give, with its default value; `dpsweep help KEY` also prints the value in each choice.
-`???` stands for a value that is yours to give. The choices of a group: [settings.md](settings.md).
+Every key that a command may give, with its default value and one sentence; `dpsweep help KEY` prints the others
+and the value in each choice. `???` stands for a value that is yours to give. Choices: [settings.md](settings.md).
 """
 
 FEW = 3
@@ -49,7 +55,7 @@ def _title(root: str) -> str:
 
 
 def _list(keys: list[DocumentedKey]) -> str:
-    return "".join(f"- `{key.name}` ({_values(key)}): {' '.join(key.meaning.split())}\n" for key in keys)
+    return "".join(f"- `{key.name}` ({_values(key)}): {first_sentence(key.meaning)}\n" for key in keys)
 
 
 def _values(key: DocumentedKey) -> str:
