@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "contributing.md"
 BLOCK = re.compile(r'^```(?P<language>\w+)(?: title="(?P<path>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^\[\w+\.py\]\((?P<file>examples/contributing/\w+\.py)\) becomes `(?P<path>[^`]+)`", re.MULTILINE)
 COPIED = (
     "accounting",
     "trainers",
@@ -36,7 +37,7 @@ PROGRAMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentBlock:
-    """A fenced block of the page: a file, a change to a file, or commands."""
+    """A fenced block of the page or a file beside it: a file, a change to a file, or commands."""
 
     language: str
     path: str | None
@@ -56,8 +57,12 @@ def sections() -> dict[str, tuple[DocumentBlock, ...]]:
 
 
 def _blocks(section: str) -> Iterator[DocumentBlock]:
-    for match in BLOCK.finditer(section):
-        yield DocumentBlock(language=match["language"], path=match["path"], text=match["text"])
+    found = (match for pattern in (BLOCK, FILE) for match in pattern.finditer(section))
+    for match in sorted(found, key=lambda match: match.start()):
+        if match.re is FILE:
+            yield DocumentBlock(language="python", path=match["path"], text=(PAGE.parent / match["file"]).read_text())
+        else:
+            yield DocumentBlock(language=match["language"], path=match["path"], text=match["text"])
 
 
 def changed(text: str, diff: str) -> str:

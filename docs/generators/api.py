@@ -18,8 +18,8 @@ import dpsweep.models
 PAGE = Path(__file__).parents[1] / "api.md"
 HEAD = """# Python API
 
-The names that `import dpsweep` offers, with their docstrings; [notebook.md](notebook.md) shows them in use. A name that
-is not on this page may change without notice.
+The names that `import dpsweep` offers; [notebook.md](notebook.md) shows them in use, and `help(NAME)` has the arguments
+and errors of each method. A name that is not on this page may change without notice.
 """
 LIBRARY = """
 ## `dpsweep.accounting`, the accounting as a library
@@ -52,7 +52,7 @@ def _members(kind: type) -> Iterator[str]:
         if name.startswith("_") or not inspect.isfunction(made):
             continue
         shown = name if isinstance(member, property) else f"{name}{_parameters(made)}"
-        yield f"\n### `{kind.__name__}.{shown}`\n\n{_text(made)}\n"
+        yield f"\n### `{kind.__name__}.{shown}`\n\n{_first_paragraph(made)}\n"
 
 
 def _signature(name: str, made: Any) -> str:
@@ -74,13 +74,17 @@ def _parameters(made: Any) -> str:
 
 
 def _text(made: Any) -> str:
-    """The docstring, with its examples as blocks."""
+    """The docstring without its examples."""
     parts = (inspect.getdoc(made) or "").strip().split("\n\n")
-    return "\n\n".join(f"```python\n{part}\n```" if part.startswith(">>>") else part for part in parts)
+    return "\n\n".join(part for part in parts if not part.startswith(">>>"))
+
+
+def _first_paragraph(made: Any) -> str:
+    return _text(made).partition("\n\n")[0]
 
 
 def _row(name: str, made: Any) -> str:
-    first = re.split(r"(?<=\.) (?=[A-Z*])", " ".join(_text(made).partition("\n\n")[0].split()))[0]
+    first = re.split(r"(?<=\.) (?=[A-Z*])", " ".join(_first_paragraph(made).split()))[0]
     return f"| `{name}` | {first.replace('|', chr(92) + '|')} |\n"
 
 

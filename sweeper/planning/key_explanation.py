@@ -14,6 +14,7 @@ from dpsweep.sweeper.planning.keys import (
     documented_keys,
     file_header_comment,
     first_sentence,
+    is_choice_for_papers_alone,
     is_key_users_never_set,
 )
 from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, unknown_key_sentence
@@ -23,6 +24,8 @@ _LONGEST = 100
 
 
 HYDRA = "hydra"
+PAPERS = "experiment"
+"""The group of papers' sweeps, which only a checkout has."""
 
 _HYDRA = """hydra: keys of Hydra itself. They say where and how jobs run, and are no part of a plan or its price.
 
@@ -37,10 +40,22 @@ hydra.run.dir and the other keys of a single run have no effect: nothing trains 
 
 def groups_and_keys_text() -> str:
     """All groups with their options, and all keys with their meanings, one a line."""
-    groups = [f"  {f'{group}=':16}{', '.join(options)}" for group, options in choices_by_group().items() if options]
     keys = list(_key_lines(_keys_users_may_set()))
-    ending = f"`dpsweep help KEY` explains one, `dpsweep help {HYDRA}` where Hydra's own are."
-    return "\n".join(("choices:", *groups, "", "keys:", *keys, "", ending))
+    ending = (
+        f"`dpsweep help KEY` explains one, `dpsweep help {HYDRA}` where Hydra's own are, "
+        f"`dpsweep help {PAPERS}` lists the sweeps of papers."
+    )
+    choices = ("choices:", *_choice_lines(for_papers=False))
+    appendix = ("choices that only papers use:", *_choice_lines(for_papers=True))
+    return "\n".join((*choices, "", "keys:", *keys, "", *appendix, "", ending))
+
+
+def _choice_lines(*, for_papers: bool) -> Iterator[str]:
+    """A line for each group that has choices for papers alone, or others; whole sweeps of papers are left out."""
+    for group, options in choices_by_group().items():
+        chosen = [option for option in options if is_choice_for_papers_alone(group, option) is for_papers]
+        if chosen and group != PAPERS:
+            yield f"  {f'{group}=':16}{', '.join(chosen)}"
 
 
 def explanation_text(word: str) -> str:
@@ -80,8 +95,9 @@ def _key_lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
     """A line for each key."""
     width = max(map(len, keys)) + 2
     for name, key in keys.items():
-        meaning = key.meaning if len(key.meaning) <= _LONGEST else f"{key.meaning[:_LONGEST].rpartition(' ')[0]} ..."
-        yield f"  {name:{width}}{meaning}"
+        meaning = first_sentence(key.meaning)
+        shown = meaning if len(meaning) <= _LONGEST else f"{meaning[:_LONGEST].rpartition(' ')[0]} ..."
+        yield f"  {name:{width}}{shown}"
 
 
 def _key_explanation(key: DocumentedKey) -> str:

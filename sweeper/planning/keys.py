@@ -205,6 +205,11 @@ def choice_file_path(group: str, choice: str, conf: Path = CONF) -> Path:
     return conf / group / f"{choice}.yaml"
 
 
+def is_choice_for_papers_alone(group: str, choice: str) -> bool:
+    """Whether the YAML of a choice ends its first comment by saying so."""
+    return file_header_comment(choice_file_path(group, choice)).endswith("For papers' experiments alone.")
+
+
 def is_root_of_key_known(key: str) -> bool:
     """Whether the first part of a key is a group, or a key, of conf/ or of Hydra's."""
     root = key.partition(".")[0].partition("/")[0]

@@ -17,7 +17,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInputInLines
 from dpsweep.accounting.printing import escape_invisible_characters
-from dpsweep.sweeper.planning.keys import choices_by_group, default_choices, documented_keys, is_key_users_never_set
+from dpsweep.sweeper.planning.keys import (
+    choices_by_group,
+    default_choices,
+    documented_keys,
+    first_sentence,
+    is_key_users_never_set,
+)
 
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
 _UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>[\w/]+)/(?P<choice>[^'/]+)'")
@@ -368,10 +374,10 @@ def _keys_without_value(node: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def _key_meaning(key: str, config: DictConfig) -> str:
-    """What a key means in the choice of its group that the configuration made, up to the first semicolon."""
+    """What a key means in the choice of its group that the configuration made, in its first sentence."""
     known = documented_keys().get(key)
     if known is None:
         return ""
     group = key.partition(".")[0]
     choice: Any = OmegaConf.select(config, f"hydra.runtime.choices.{group}")
-    return known.comments.get(f"{group}={choice}", known.meaning).partition(";")[0]
+    return first_sentence(known.comments.get(f"{group}={choice}", known.meaning))

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
 from dpsweep.reports.reproduction.finding import figure_names
 
@@ -131,7 +130,6 @@ def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
         "score",
         "accountant",
         "search",
-        "experiment",
         "logger",
     ):
         row = next(line for line in SETTINGS.splitlines() if line.startswith(f"| `{group}="))
@@ -243,11 +241,6 @@ def test_the_maps_of_the_readme_are_made_by_the_commands_that_it_shows() -> None
     commands = runpy.run_path(str(ROOT / "docs" / "generators" / "readme_maps.py"))["commands"]()
     assert commands == {"first_map": [], "three_methods": ["dataset=mnist", "trainer=dpsgd,dpnsgd,dpadam"]}
     assert all(f"](docs/{name}.png)" in README for name in commands)
-
-
-def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
-    section = SETTINGS.partition("## Exit codes")[2].partition("\n## ")[0]
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == sorted(ExitCode)
 
 
 def test_the_gallery_shows_every_figure() -> None:

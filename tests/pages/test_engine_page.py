@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import logging
 import re
 from pathlib import Path
@@ -11,13 +10,16 @@ import pytest
 import torch
 from torch import nn
 
+from dpsweep.accounting import Adjacency, Rdp
+from dpsweep.accounting.events.build import DpEvent, compose, poisson_gaussian, repeat, runs_on_shared_batches
+from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.sweeper.trial.blocks import MOST
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.fused import COMPOSITES
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.layers import LAYERS
 from dpsweep.trainers.engines.recorders import COPIED, Treatment
-from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.methods.transforms import EXAMPLES_PER_BLOCK, LENGTH_SHARE, Clip
 from tests.exactness import Model
 from tests.trainers.layer_models import CASES
 
@@ -25,10 +27,35 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "engine.md").read_text()
 
 
-def test_the_numbers_of_the_page_are_computed() -> None:
-    failed, attempted = doctest.testfile(str(ROOT / "docs" / "engine.md"), module_relative=False)
-    assert attempted > 0
-    assert failed == 0
+def run(noise_multiplier: float) -> DpEvent:
+    return repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=noise_multiplier), 5000)
+
+
+def epsilon(runs: DpEvent) -> float:
+    return Rdp().epsilon(runs, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
+
+
+def test_the_rounding_of_sums_is_computed() -> None:
+    u, m = 2.0**-24, EXAMPLES_PER_BLOCK
+    block = m * ((1 + u) ** m - 1)
+    assert f"m = {m}:" in PAGE
+    assert f"less than {block:.5f} of the bound, and gradients are shorter by {1 - LENGTH_SHARE:.5f}" in PAGE
+    assert LENGTH_SHARE * (1 + 8 * u) * (1 + 4 * block) + 8 * u < 1
+
+
+def test_the_prices_of_shared_batches_are_computed() -> None:
+    rows = dict(
+        re.findall(r"^\| (?:noise|epsilon) (?:for epsilon|at noise multiplier) ([\d.]+) \| (.*) \|$", PAGE, re.M)
+    )
+    prices = [epsilon(together([run(1.2)] * 35)) for together in (compose, runs_on_shared_batches)]
+    assert rows.pop("1.2") == " | ".join(str(round(price)) for price in prices)
+    assert list(rows) == ["1", "2", "4", "8"]
+    for total, shown in rows.items():
+        alone, shared = (
+            calibrate_noise(lambda noise, together=together: epsilon(together([run(noise)] * 35)), float(total))
+            for together in (compose, runs_on_shared_batches)
+        )
+        assert shown.strip(" |") == f"{100 * (shared / alone - 1):.1f} % more"
 
 
 def test_the_engines_are_those_that_there_are() -> None:

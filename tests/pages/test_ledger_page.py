@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 from contextlib import closing
 from pathlib import Path
@@ -10,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dpsweep.accounting import PlanEvent, Pld, poisson_gaussian, repeat
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.composition_policy import DIVERGENCE, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.budget import VERBS
 from tests.databases import Server
@@ -21,16 +22,40 @@ PAGE = (ROOT / "docs" / "ledger.md").read_text()
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 
 
+BUDGET = Guarantee(epsilon=8.0, delta=1e-5)
+ORDERS = [tenths / 10 for tenths in range(25, 200)]
+
+
+def sweep(steps: int, noise_multiplier: float) -> PlanEvent:
+    return PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=noise_multiplier), steps))
+
+
+def fits_by_addition(event: PlanEvent, sweeps: int) -> bool:
+    return sweeps * Pld().epsilon(event.training, BUDGET.delta / sweeps, BUDGET.adjacency) <= BUDGET.epsilon
+
+
+def limit_by_filter(order: float) -> float:
+    return float(_filter(order).amount_limits(BUDGET)[DIVERGENCE])
+
+
+def sweeps_by_filter(event: PlanEvent, order: float) -> int:
+    return int(limit_by_filter(order) / _filter(order).amounts_of_charge(BUDGET, event)[DIVERGENCE])
+
+
+def _filter(order: float) -> RenyiFilter:
+    return RenyiFilter(order=order, epsilon=BUDGET.epsilon, delta=BUDGET.delta)
+
+
 def test_the_numbers_of_the_page_are_computed() -> None:
-    failed, attempted = doctest.testfile(str(ROOT / "docs" / "ledger.md"), module_relative=False)
-    assert attempted > 0
-    assert failed == 0
-
-
-def test_the_numbers_in_its_sentences_are_those_that_were_computed() -> None:
-    assert "\n11\n" in PAGE
-    assert "(4, 94)" in PAGE
-    assert "Eleven sweeps, or 94." in PAGE
+    small, large = sweep(1000, 4.0), sweep(5000, 1.1)
+    most = max(sweeps for sweeps in range(1, 21) if fits_by_addition(small, sweeps))
+    assert f"By addition {most}\nof them fit." in PAGE
+    rows = re.findall(r"^\| (?:`policy.order`|sweeps) \| ([\d. |]+) \|$", PAGE, re.M)
+    orders, counts = (row.split(" | ") for row in rows)
+    assert [int(count) for count in counts] == [sweeps_by_filter(small, float(order)) for order in orders]
+    assert f"per order, {max(ORDERS, key=lambda order: limit_by_filter(order) / order)} here." in PAGE
+    assert fits_by_addition(large, 1)
+    assert max(sweeps_by_filter(large, order) for order in ORDERS) == 0
 
 
 def test_every_command_of_the_page_exists_and_none_is_missing() -> None:

@@ -65,7 +65,7 @@ def test_all_missing_values_are_named_at_once_with_their_meanings(program: Progr
     for key in ("dataset.file", "dataset.label", "dataset.bounds", "privacy.delta", "budget.epsilon"):
         assert f"  {key}=" in done.stderr
     assert "dataset.name=" not in done.stderr
-    assert "the column to predict" in done.stderr
+    assert "The model predicts this column" in done.stderr
 
 
 def test_numbers_come_from_environment_variables(
