@@ -19,6 +19,19 @@ from tests.randomized import TRAINS
 pytestmark = [TRAINS, pytest.mark.usefixtures("pages")]
 
 CLI = "dpsweep.sweeper.commands.cli"
+VISITS = "--config-dir conf dataset=visits data=. compute.threads=1"
+FILLED_IN = {
+    "records": "400",
+    "shape": "[3]",
+    "labels": "['no', 'yes']",
+    "classes": "2",
+    "age": "[18, 90]",
+    "categories": "{ward: [a, b]}",
+    "delta": "1e-4",
+    "epsilon": "16",
+}
+"""What the author of a declaration writes in place of ???; the ward is a category."""
+
 SMALL = "dataset=digits steps=10 compute.threads=1"
 
 
@@ -47,7 +60,7 @@ WALKS = {
         commands={
             "declare visits.csv label=fever": "conf/dataset/visits.yaml",
             "rehearse {visits} steps=5": "report.html",
-            "plan {visits} steps=5 --for tre": "",
+            "plan {visits} steps=5 --for tre": "epsilon",
             "sweep {visits} steps=5 budget.sealed=auto": "dpsweep release",
             "release {sweep}": "release",
             "export {sweep}": "export",
@@ -74,7 +87,7 @@ WALKS = {
     ),
     "teacher": Walk(
         commands={
-            "advise dataset=digits": "",
+            "advise dataset=digits": "point",
             f"rehearse {SMALL}": "report.html",
             f"audit {SMALL} trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 audit.trainings=2": "epsilon",
         },
@@ -100,14 +113,25 @@ def visits(tmp_path: Path) -> None:
         rows.writerows([20 + row % 60, "ab"[row % 2], ("no", "yes")[row % 3 == 0]] for row in range(400))
 
 
+def fill_in(declaration: Path) -> None:
+    lines = [line for line in declaration.read_text().splitlines() if not line.strip().startswith("ward:")]
+    for number, line in enumerate(lines):
+        key = line.strip().partition(":")[0]
+        if key in FILLED_IN and ("???" in line or key == "categories"):
+            lines[number] = line.replace(line.partition(": ")[2], FILLED_IN[key])
+    declaration.write_text("\n".join(lines) + "\n")
+
+
 @pytest.mark.parametrize("name", ["impatient", *(pytest.param(name, marks=pytest.mark.long) for name in [*WALKS][1:])])
 def test_a_walk_ends_where_its_walker_wanted(name: str, program: Program, tmp_path: Path) -> None:
-    walk, places = WALKS[name], {"visits": "dataset=visits --config-dir conf"}
+    walk, places = WALKS[name], {"visits": VISITS}
     assert len(walk.commands) <= MOST[name]
     for command, printed in walk.commands.items():
         done = program(*shlex.split(command.format(**places)), module=CLI)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         assert printed in done.stdout + done.stderr, command
+        for declaration in tmp_path.glob("conf/dataset/*.yaml"):
+            fill_in(declaration)
         if found := sorted(tmp_path.glob("sweeps/*/*/plan.json"), key=lambda path: path.stat().st_mtime):
             places["sweep"] = str(found[-1].parent.relative_to(tmp_path))
     for file in walk.files:
