@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
-from dpsweep.reports.reproduction.finding import figure_names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -248,14 +247,3 @@ def test_the_maps_of_the_readme_are_made_by_the_commands_that_it_shows() -> None
 def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
     section = SETTINGS.partition("## Exit codes")[2].partition("\n## ")[0]
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == sorted(ExitCode)
-
-
-def test_the_gallery_shows_every_figure() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    sections = dict(re.findall(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
-    assert set(sections) == set(figure_names())
-    for name, section in sections.items():
-        if "SCALE=full` makes it" in section:
-            continue
-        assert f"(figures/{name}.png)" in section
-        assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
