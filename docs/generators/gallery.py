@@ -177,8 +177,8 @@ def overview(rows: Sequence[Row]) -> str:
             "",
             f"Without a stored table that has their columns: {'; '.join(untested) or 'none'}.",
             "",
-            f"The range of learning rates decides whether {EASIER}. The gain of {max(FEW)} random points in all ranges of "
-            "3 or more learning rates at one noise:",
+            f"The range of learning rates decides whether {EASIER}. The gain of {max(FEW)} random points in all ranges "
+            "of 3 or more learning rates at one noise:",
             "",
             *_ranges(rows),
             "",
