@@ -374,7 +374,19 @@ def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e1
 
 
 def _adaptive(ratio: float) -> tuple[str, ...]:
-    """The price of an adaptive search with geometric K, its chance, and the mean and price of independent tries."""
+    """The price of an adaptive search with geometric K, its chance, and the mean and price of independent tries.
+
+    Claim, for K of negative binomial law: the search costs at most e(delta / w) + (2 + eta) ln(C / c), with w = C c^-(1
+    + eta) and e the price of independent tries from Q, the law of one try whose point is drawn from the prior.
+
+    Proof. Let v = 1 - Q(<= y) be the probability that a try scores more than y. Whatever the earlier outputs are, a try
+    of the adaptive search gives y with a density between c q(y) and C q(y), and scores more with a probability between
+    c v and C v. So the winner's density at y (`selection_envelope.py`) is at most C q(y) f'(1 - c v) and at least c
+    q(y) f'(1 - C v). Here f'(1 - v) is proportional to (gamma + (1 - gamma) v)^-(1 + eta), also where C v > 1: there
+    this is less than f'(0). Since c <= 1 <= C, the density is at most w q(y) f'(1 - v) and at least w' q(y) f'(1 - v),
+    with w' = c C^-(1 + eta). So the hockey-stick divergence of the winners at e + ln(w / w') is at most w times that of
+    independent tries at e, and ln(w / w') = (2 + eta) ln(C / c). QED
+    """
     eta, largest, run, independent = 1.0, math.sqrt(ratio), _run(2.0).training, LAWS["private selection, eta 1"]
     law = independent(float(GRID))
     chance = 1 - law.generating_function(1 - largest * BEST)
