@@ -229,7 +229,7 @@ def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float, sampl
     """Epochs of `steps` steps with every record in exactly one step, in any order; there is no amplification.
 
     *Source*: adaptive parallel composition (McSherry 2009, Theorem 4), since a record enters one step: an epoch is one
-    Gaussian mechanism. With a `sample_rate`, cycles of Poisson samples of fixed parts (proof in `docs/accounting.md`).
+    Gaussian mechanism. With a `sample_rate`, cycles of Poisson samples (`trainers/declarations/correlated_noise.py`).
     """
     return repeat(EpochDpEvent(steps, float(noise_multiplier), sampling_probability=float(sample_rate)), epochs)
 

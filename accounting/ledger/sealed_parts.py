@@ -8,7 +8,27 @@ which part its card reads, so the ledger's lines alone decide which part comes n
   afterwards.
 * The number of a card's part is given in the transaction of the charge, so no two charges have the same part.
 
-`docs/accounting.md` has the argument why a score on a fresh part has chosen nothing.
+When all runs of a charge with a card have ended or were given up, a vector of counts on its part, t = sum over the
+part's units of v(M, unit) + noise, is asked once about the model M that is handed over.
+
+*Claim.* The card costs nothing beside the search: the price of the plan is the maximum over the populations, of which
+the part is one more.
+
+*Proof.* Take neighbours that differ in a unit of the part. No run has read it, so everything but t has the same law on
+both, and given everything else t is a Gaussian mechanism. A unit's part of a table has numbers >= 0 and norm at most 1:
+its numbers sum to 1, or, for k labels per record, it has 1 / sqrt(k) in one cell of each of k pairs, or a mean of such
+vectors. So a vector v of two tables, each scaled by the root of 1/2, has norm at most 1, and its difference to another
+unit's at most the root of 2, since v.w >= 0. This holds under every selection rule, since the part has no part in the
+selection, and it is not amplified. Now take neighbours that differ in a unit elsewhere. The part is the same on both,
+so t is a randomised function of the model, and whatever the search releases of that unit it releases without t: t is
+post-processing of the model. The model may be one that is not released alone, as under a rule that hides its losers: it
+is the winner, or the final run's, which the price covers. So each unit is paid for by its own population. QED
+
+*Claim.* An interval of a card misses with probability at most its level.
+
+*Proof.* Given everything but the units of the part and the noise of t, the model is fixed, and these units are a fresh
+sample: the part was cut by a keyed hash of each unit alone, it is read once, and no earlier answer came from it. So the
+level is that of one score that was chosen beforehand. QED
 """
 
 from __future__ import annotations

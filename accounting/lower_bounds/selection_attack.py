@@ -5,7 +5,7 @@ then those with L >= s, and highest those with L < t. The event is "the winner h
 has L >= s. With the generating function f of K its probability is f(P(L >= t)) - f(P(t <= L < s)), which is computed
 from the probabilities of one try without loss of the digits of small ones.
 
-*Source*: the worst case of the envelope bound (docs/accounting.md), restricted to two cuts; benchmarks/RESULTS.md
+*Source*: the worst case of the envelope bound (`selection_envelope.py`), restricted to two cuts; benchmarks/RESULTS.md
 has the gap between both. `t` = 0 gives the ranking by L.
 """
 

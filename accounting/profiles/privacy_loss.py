@@ -4,7 +4,22 @@ A step has two directions: `removed_record_curve` compares a data set with the r
 opposite, and `replaced` is symmetric. Each is a hockey-stick divergence at any real epsilon.
 
 *Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
-the dominating pairs of Poisson sampling under add or remove one; docs/accounting.md proves the pair for replace one.
+the dominating pairs of Poisson sampling under add or remove one.
+
+Under replace one the pair is (1-q) N(0, s^2) + q N(1, s^2) against (1-q) N(0, s^2) + q N(-1, s^2), and no pair of
+records is easier to distinguish.
+
+*Proof.* Condition on the other records that are drawn: divergences are jointly convex, and the others' sum is only a
+shift. Let u and v be the clipped gradients of the two records, |u|, |v| <= 1, and e >= 0, c = (1-q)(exp(e)-1)/q; for e
+< 0 exchange the two. The hockey-stick divergence is q E (S - exp(e) V - c)_+ with S = exp(u.x/s^2 - |u|^2/2s^2), V =
+exp(v.x/s^2 - |v|^2/2s^2), x ~ N(0, s^2 I). This is the price of a spread option on two lognormal values with
+volatilities |u|/s and |v|/s and correlation r. By Plackett's identity its derivative in r is E of S V times the mixed
+second derivative of the pay-off, times |u||v|/s^2; the mixed derivative is -exp(e) times a point mass, so the price
+falls as r rises and is largest at r = -1. There its derivative in |u|/s is E[(|u|/s) S^2 f_SS - (|v|/s) S V f_SV] >= 0,
+and likewise in |v|/s: it is largest at |u| = |v| = 1. So the pair dominates every step for all earlier outputs, and
+dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10). See also Lebeda, Regehr, Kamath, Steinke 2025 and
+Schuchardt et al. 2024.
+`tests/accounting/profiles/test_pairs.py` searches the plane of both gradients for a worse pair.
 """
 
 from __future__ import annotations

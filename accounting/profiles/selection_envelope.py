@@ -7,8 +7,37 @@ T(u) = sup {Q(S): Q'(S) <= u} = inf over e of (exp(e) u + delta_Q(e)). For every
     delta(e) <= sum_i D_i delta_Q(e + ln x_i),
 
 where h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+ is convex and piecewise linear, with D_i >= 0.
-Each direction has its own curve; the larger of both results counts. Where every point is tried once (`BestOfEach`), the
-points are unlike, and T is replaced by a curve above it. The proofs are in docs/accounting.md, and
+Each direction has its own curve; the larger of both results counts.
+
+*Proof.* Break ties between tries by an independent uniform number, so that scores have densities; forgetting the number
+afterwards costs nothing. Let q be the density of one try at the output y, and Q(<= y) the probability of a score of at
+most that of y. The winner has the density q(y) f'(Q(<= y)) at y: some try gives y, and all others score less. Let u =
+Q'(<= y). The outputs that score at most as much as y are a test, so Q(<= y) <= T(u). All coefficients of f' are
+non-negative, so f' rises, and
+
+    q f'(Q(<= y)) - exp(e) q' f'(Q'(<= y)) <= q' (L f'(T(u)) - exp(e) f'(u)) <= q' exp(e) h(exp(-e) L),
+
+with h(x) = sup over u of (x f'(T(u)) - f'(u))_+ . The integral of the positive part of the left side is the
+hockey-stick divergence of the winners, so delta(e) <= exp(e) E_Q'[h(exp(-e) L)]. As the supremum of affine functions of
+x with non-negative slopes and with h(0) = 0, h is convex and non-decreasing; over finitely many cells of u, with f'(T)
+taken at the upper end of a cell and f'(u) at the lower, it is piecewise linear, and a sum of ramps D_i (x - x_i)_+ with
+D_i > 0. Each ramp contributes D_i E_Q'[(L - exp(e) x_i)_+] = D_i delta_Q(e + ln x_i). A mass with L = infinity
+contributes sum D_i = f'(1) = E[K] times itself, as the formula says. If K may be 0, the output "no try" has the same
+probability under both data sets, and costs nothing at e >= 0. A dominating pair may stand for (Q, Q'): its delta_Q is
+not smaller at any e, its T, which is inf over e of (exp(e) u + delta_Q(e)), is not smaller at any u, and h is
+non-decreasing in both. QED.
+
+*Every point once* (`BestOfEach`). The number K of tries is public, and try i has its own point, hence laws Q_i and Q_i'
+of its own, whose profiles and trade-off curves are at most delta_Q and T. The bound above holds for f(x) = x^K, with T
+replaced by a curve T* above it whose logarithm is concave in ln u. *Proof.* Let the order of the grid break ties. At
+the output y of try i, let u_j = Q_j'(try j is worse than y). The winner has the density q_i(y) times the product over j
+other than i of Q_j(try j is worse than y), and each factor is at most T(u_j) <= T*(u_j). The mean of concave functions
+of the ln u_j is at most the function of their mean, so the product is at most T*(u)^(K - 1), where u is the geometric
+mean of the u_j; the product of the u_j is u^(K - 1). So the difference of densities is at most q_i' (L T*(u)^(K - 1) -
+exp(e) u^(K - 1)), and the rest of the proof is as above, with 1 / K of f' for each i. No such T* is below 1 if T(0) >
+0, so the u_j below some u_0 are left out: a try has an output of so low a rank with probability at most T(u_0) under
+Q_i, which adds K T(u_0) to delta (u_0 is 3e-33). QED. The runs are also a composition, and the smaller price counts.
+
 `tests/accounting/accountants/test_oracles.py` searches for counterexamples.
 
 Rounding is upwards. f'(T) is taken at the upper end of a cell of u, and f'(u) at its lower end; any finite grid of e
@@ -224,7 +253,7 @@ def profile_of_best_try(profile: Profile, tries: Tries) -> Profile:
     *Guarantee*: an upper bound at every epsilon >= 0, for both directions, if `profile` bounds one try, its score
     included, the tries are independent, and their number is secret. With `EachPoint` the number is public, and the
     tries may be unlike. benchmarks/RESULTS.md compares it with the strongest known attack.
-    *Source*: docs/accounting.md, "The envelope bound".
+    *Source*: the envelope bound, proved above.
 
     >>> from dpsweep.accounting import Adjacency, NegativeBinomial, Pld, poisson_gaussian, repeat
     >>> run = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000)

@@ -19,7 +19,7 @@ class BestOfGrid(HiddenSearchRule):
     *Guarantee*: the smaller of two prices, the composition of all runs and the envelope bound of the dearest point's
     privacy profile, which is lower for more than a few points. The losers stay secret: the winner and its score may be
     released.
-    *Source*: docs/accounting.md, "The envelope bound".
+    *Source*: the envelope bound (`selection_envelope.py`).
     """
 
     works: ClassVar[tuple[Work, ...]] = (KOSKELA_2024,)

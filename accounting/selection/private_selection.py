@@ -24,7 +24,7 @@ class PrivateSelection(HiddenSearchRule):
     Either `mean`, E[K], or `gamma` fixes the law; the mean is the number of points if both are None. `limit` ends the
     search early; min(K, limit) is what is priced. At a fixed mean a smaller eta costs less but
     lowers the chance of trying a good point: compare rules at equal `chance_of_best`.
-    *Source*: docs/accounting.md, "The envelope bound"; second opinion by Papernot and Steinke 2022 (Hyperparameter
+    *Source*: the envelope bound (`selection_envelope.py`); second opinion by Papernot and Steinke 2022 (Hyperparameter
     Tuning with Renyi Differential Privacy), Theorem 2.
     """
 
@@ -59,7 +59,7 @@ class PoissonSelection(HiddenSearchRule):
     beforehand, independently and with replacement; K is secret. The winner and its score may be released, or, with
     probability exp(-mean), that there is none. `mean` is the number of points if it is None. `limit` ends the search
     early; min(K, limit) is what is priced.
-    *Source*: docs/accounting.md, "The envelope bound"; second opinion by Papernot and Steinke 2022, Theorem 6.
+    *Source*: the envelope bound (`selection_envelope.py`); second opinion by Papernot and Steinke 2022, Theorem 6.
     """
 
     works: ClassVar[tuple[Work, ...]] = (PAPERNOT_2022, KOSKELA_2024)

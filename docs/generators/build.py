@@ -10,7 +10,7 @@ import math
 import runpy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,7 @@ from dpsweep.accounting.selection.private_selection import PoissonSelection, Pri
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.selection.threshold import Threshold
-from dpsweep.reports.reproduction import honest_tuning, one_run
+from dpsweep.reports.reproduction import one_run
 from dpsweep.trainers.declarations.correlated_noise import DIGITS, BandedFactorization, BandedSquareRoot
 from dpsweep.trainers.declarations.lr_schedules import Constant
 
@@ -62,16 +62,10 @@ WORDS = {Adjacency.ADD_OR_REMOVE_ONE: "add", Adjacency.REPLACE_ONE: "replace"}
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 PANEL = Panel(claimants=(Pld(), Rdp()))
 NOISES = tuple(one_run.PRINTED)
-POINTS = (1, 2, 6, 10, 20, 35, 100)
+POINTS = (1, 10, 35, 100)
 GRID = one_run.GRID
 BEST = 0.1
-RATIOS = (1.0, 1.5, 2.0, 4.0)
-LOWER_BOUNDS = (
-    (1e-4, 1.0, 10_000, 1e-10),
-    (1e-3, 1.0, 1000, 1e-9),
-    (0.02, 2.0, 175_000, DELTA),
-    (0.5, 0.5, 3710, DELTA),
-)
+LOWER_BOUNDS = ((1e-3, 1.0, 1000, 1e-9), (0.02, 2.0, 175_000, DELTA), (0.5, 0.5, 3710, DELTA))
 NEVER = "never"
 ORDERS = runpy.run_path(str(HERE.parent / "benchmarks" / "selection_orders.py"))
 ROUNDING = 1e-9
@@ -148,11 +142,14 @@ class Numbers:
         )
 
     def events(self) -> str:
-        """Which accountant has a bound for which event: a mark for add or remove, one for replace."""
+        """Which accountant has a bound for which events: a mark for add or remove, one for replace."""
         accountants = (Pld(), Rdp(), Prv(), Classical())
+        names: dict[tuple[str, ...], list[str]] = {}
+        for name, event in EVENTS.items():
+            names.setdefault(tuple(_able(accountant, event) for accountant in accountants), []).append(name)
         return _table(
-            ("event", *(accountant.name for accountant in accountants)),
-            ((name, *(_able(accountant, event) for accountant in accountants)) for name, event in EVENTS.items()),
+            ("events", *(accountant.name for accountant in accountants)),
+            (("; ".join(alike), *marks) for marks, alike in names.items()),
         )
 
     def sandwich(self) -> str:
@@ -179,16 +176,18 @@ class Numbers:
 
     def samplers(self) -> str:
         """One run with every sampler."""
+        least, *_, most = one_run.epsilon_rows_of_truncated_sampling()
         return _table(
             ("sampler", "neighbours", "accountant", *(f"noise {noise}" for noise in NOISES)),
             (
                 (
                     row.sampler,
                     WORDS[row.adjacency],
-                    row.method + " (**no bound**)" * (not row.proven),
+                    row.method,
                     *(f"{_two(one)} ({_two(forced)})" for one, forced in zip(row.epsilons, row.forced, strict=True)),
                 )
-                for row in (*one_run.epsilon_rows_by_sampler(), *one_run.epsilon_rows_of_truncated_sampling())
+                for row in (*one_run.epsilon_rows_by_sampler(), least, most)
+                if row.proven
             ),
         )
 
@@ -201,7 +200,7 @@ class Numbers:
 
     def banded(self) -> str:
         """The noise in the weights under correlated noise as a share of that under independent noise, by bands."""
-        rows = [self._banded_row(bands) for bands in (1, 2, 4, 8, 16, 32)]
+        rows = [self._banded_row(bands) for bands in (1, 4, 16, 32)]
         first = rows[0][1] * rows[0][2]
         return _table(
             ("bands", "sampling rate", "noise multiplier", "error, bsr", "error, band_mf"),
@@ -227,14 +226,13 @@ class Numbers:
         return bands, calibrate_noise(price, self.banded_epsilon), *errors
 
     def envelope(self) -> str:
-        """Prices of the best of K tries at noise multiplier 2, with the strongest known attack."""
-        laws = {name: law for name, law in LAWS.items() if name != "random stopping"}
+        """Prices of the best of 100 expected tries at noise multiplier 2, with the strongest known attack."""
         return _table(
-            ("law of K", "E[K]", "attack", "envelope bound", "gap", "RDP"),
+            ("law of K", "attack", "envelope bound", "gap", "RDP"),
             (
-                (name, f"{mean:g}", *self._gap(best_of_tries(_run(2.0).training, law(mean))))
-                for name, law in laws.items()
-                for mean in (10.0, 35.0, 100.0)
+                (name, *self._gap(best_of_tries(_run(2.0).training, law(100.0))))
+                for name, law in LAWS.items()
+                if name != "random stopping"
             ),
         )
 
@@ -248,18 +246,18 @@ class Numbers:
         return f"a Gaussian mechanism of mu 1 that tells one of {ORDERS['OUTCOMES']} intervals"
 
     def orders(self) -> str:
-        """The envelope bound beside the best orders that annealing found, and the best two cuts."""
+        """The envelope bound of a fixed and a geometric K beside the best order that annealing found, and two cuts."""
         found = {line["law"]: line for line in map(json.loads, ORDERS["RESULTS"].read_text().splitlines())}
-        return _table(
-            ("law of K, E[K]", "envelope bound", "order of quarters", "order", "two cuts", "gap"),
-            (self._order(name, law, found[name]["orders"]) for name, law in ORDERS["LAWS"].items()),
-        )
+        laws = ((name, law) for name, law in ORDERS["LAWS"].items() if name.endswith("35"))
+        return " ".join(self._order(name, law, found[name]["orders"]) for name, law in laws)
 
     @staticmethod
-    def _order(name: str, law: Tries, orders: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    def _order(name: str, law: Tries, orders: Sequence[Sequence[int]]) -> str:
+        _, quarters = (float(ORDERS["forced"](np.array([order]), law)[0]) for order in orders)
         bound, cuts = ORDERS["epsilon_bound"](law), ORDERS["two_cuts"](law)
-        whole, quarters = (float(ORDERS["forced"](np.array([order]), law)[0]) for order in orders)
-        return name, *(f"{one:.3f}" for one in (bound, quarters, whole, cuts)), f"{bound / quarters - 1:.2%}"
+        return (
+            f"For a {name.replace(',', ' K of mean')} two cuts force {cuts:.2f}, orders {quarters:.2f}, of {bound:.2f}."
+        )
 
     def rules(self) -> str:
         """The price of K points under every rule, at noise multiplier 2."""
@@ -268,23 +266,9 @@ class Numbers:
             ((name, *(_two(_price(rule, points, 2.0)) for points in POINTS)) for name, rule in RULES.items()),
         )
 
-    def crossings(self) -> str:
-        """The number of points up to which composition costs no more, for each other rule."""
-        rivals = {name: rule for name, rule in RULES.items() if not isinstance(rule, Composition)}
-        return _table(
-            ("rule", *(f"noise {noise}" for noise in NOISES)),
-            ((name, *(_crossing(rule, noise) for noise in NOISES)) for name, rule in rivals.items()),
-        )
-
-    def luck(self) -> str:
-        """The probability to try a good point, by law of the number of tries: 35 points, 40 expected tries."""
-        return _table(
-            ("number of tries", "the best point", "one of the best tenth", "one of the best half"),
-            (
-                (name, *(_two(chance_to_draw_best_share(law(40.0), share)) for share in (1 / GRID, BEST, 0.5)))
-                for name, law in LAWS.items()
-            ),
-        )
+    def crossing(self, name: str) -> int:
+        """The number of points up to which composition costs no more than this rule, at noise multiplier 2."""
+        return _crossing(RULES[name], 2.0)
 
     def equal_luck(self) -> str:
         """The expected tries, and their price, for a given probability to try one of the best tenth."""
@@ -294,17 +278,11 @@ class Numbers:
         )
 
     def adaptive(self) -> str:
-        """Prices of adaptive hidden searches, and of independent tries that find good points as often."""
-        return _table(
-            (
-                "C / c",
-                "DP-HyPO, RDP",
-                "the bound above",
-                "one of the best tenth",
-                "E[K] of independent tries",
-                "price",
-            ),
-            (_adaptive(ratio) for ratio in RATIOS),
+        """An adaptive hidden search, and the independent tries that find good points as often."""
+        ours, chance, tries, price = _adaptive(2.0)
+        return (
+            f"At noise multiplier 2, eta 1, {GRID} expected tries and C = 1 / c = sqrt 2 that is epsilon {ours} and "
+            f"{chance} for one of the best tenth; {tries} independent tries have this probability at {price}."
         )
 
     def composed(self) -> str:
@@ -316,70 +294,12 @@ class Numbers:
         search = BestOfGrid().event([_run(2.0)] * GRID).training
         return f"{_two(_price(BestOfGrid(), GRID, 2.0))}, and the attack forces {_two(lower_bound(search, DELTA, ADD))}"
 
-    def ceiling(self) -> str:
-        """The limit of this probability at eta -.5 for many expected tries."""
-        return _two(math.sqrt(BEST))
-
-    def table_3(self) -> str:
-        """The paper's Table 3: our values with the printed ones."""
-        rows = honest_tuning.rows_of_table_3()
-        optimizers = tuple(honest_tuning.OPTIMIZERS)
-        return _table(
-            ("data set", *optimizers),
-            (
-                (data.name, *(f"{_two(r.epsilon)} ({r.printed:.2f})" for r in rows if r.data_set == data.name))
-                for data in honest_tuning.DATA_SETS
-            ),
-        )
-
-    def figure_9(self) -> str:
-        """The number of candidates up to which composition is cheaper, as in the paper's Figure 9."""
-        small, large = (
-            honest_tuning.crossing_number_of_candidates(honest_tuning.rows_of_figure_9(records))
-            for records in (5000, 60_000)
-        )
-        return f"{small} candidates at 5,000 records, {large} at 60,000"
-
-    def figure_1(self) -> str:
-        """The three panels of the paper's Figure 1."""
-        sizes = (1000, 5000, 10_000, 60_000, 100_000, 1_000_000)
-        panels = zip(
-            honest_tuning.rows_of_figure_1_blow_up(sizes),
-            ([row.epsilon for row in honest_tuning.rows_of_figure_1_stopping((size,), (0.1, 0.001))] for size in sizes),
-            honest_tuning.rows_of_figure_1_affordable(sizes),
-            strict=True,
-        )
-        return _table(
-            (
-                "records",
-                "one run",
-                "LT, 1 try",
-                "ratio",
-                "10 tries",
-                "1000 tries",
-                "candidates by MA for the price of 1 try",
-            ),
-            (
-                (
-                    f"{up.records:,}",
-                    *map(_two, (up.one_run, up.random_stopping, up.ratio, *stopped)),
-                    afforded.candidates,
-                )
-                for up, stopped, afforded in panels
-            ),
-        )
-
     def shared(self) -> str:
         """Epsilon of 35 trials on one subsample and on independent ones, by the Moments Accountant."""
         step = step_on_shared_subsample(sample_rate=one_run.RATE, noise_multipliers=[1.2] * GRID)
         together = Rdp().epsilon(repeat(step, one_run.STEPS), DELTA, ADD)
         apart = Rdp().epsilon(repeat(_run(1.2).training, GRID), DELTA, ADD)
         return f"{together:.0f} instead of {apart:.0f}"
-
-    @cached_property
-    def lecture(self) -> one_run.LectureRow:
-        """The numbers of the lecture's theorem."""
-        return one_run.row_of_lecture_theorem()
 
     def handed_over(self) -> str:
         """The noise per example of the released model under rules that end with a run of the winner, and without."""
@@ -454,23 +374,26 @@ def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e1
 
 
 def _adaptive(ratio: float) -> tuple[str, ...]:
-    """A row of the table of adaptive searches: geometric K, as many expected tries as the grid has points."""
+    """The price of an adaptive search with geometric K, its chance, and the mean and price of independent tries.
+
+    Claim, for K of negative binomial law: the search costs at most e(delta / w) + (2 + eta) ln(C / c), with w = C c^-(1
+    + eta) and e the price of independent tries from Q, the law of one try whose point is drawn from the prior.
+
+    Proof. Let v = 1 - Q(<= y) be the probability that a try scores more than y. Whatever the earlier outputs are, a try
+    of the adaptive search gives y with a density between c q(y) and C q(y), and scores more with a probability between
+    c v and C v. So the winner's density at y (`selection_envelope.py`) is at most C q(y) f'(1 - c v) and at least c
+    q(y) f'(1 - C v). Here f'(1 - v) is proportional to (gamma + (1 - gamma) v)^-(1 + eta), also where C v > 1: there
+    this is less than f'(0). Since c <= 1 <= C, the density is at most w q(y) f'(1 - v) and at least w' q(y) f'(1 - v),
+    with w' = c C^-(1 + eta). So the hockey-stick divergence of the winners at e + ln(w / w') is at most w times that of
+    independent tries at e, and ln(w / w') = (2 + eta) ln(C / c). QED
+    """
     eta, largest, run, independent = 1.0, math.sqrt(ratio), _run(2.0).training, LAWS["private selection, eta 1"]
     law = independent(float(GRID))
     chance = 1 - law.generating_function(1 - largest * BEST)
     equal = _mean_for(independent, chance) or math.inf
-    rdp, orders = Rdp(), np.array(Rdp().orders)
-    curve = rdp.renyi_curve(best_of_tries(run, law), ADD) + (orders / (orders - 1) + 1 + eta) * math.log(ratio)
     ours = Pld().epsilon(best_of_tries(run, law), DELTA / largest ** (2 + eta), ADD) + (2 + eta) * math.log(ratio)
     price = Pld().epsilon(best_of_tries(run, independent(equal)), DELTA, ADD)
-    return (
-        f"{ratio:g}",
-        _two(rdp.epsilon_from_curve(curve, DELTA)),
-        _two(ours),
-        _two(chance),
-        f"{equal:.1f}",
-        _two(price),
-    )
+    return _two(ours), _two(chance), f"{equal:.1f}", _two(price)
 
 
 def _able(accountant: Accountant, event: DpEvent) -> str:

@@ -1,14 +1,16 @@
-"""Writes docs/reproduction.md: the claims in one screen, each claim table by table, the margins, and every figure.
+"""Writes docs/reproduction.md and the tables in docs/reproduction: the claims, the margins, and every figure.
 
 python docs/generators/gallery.py [REPRODUCTIONS]
 
 Everything is made from the results in docs/full_size, one compressed file a figure, and from the accountants; nothing
 is trained. REPRODUCTIONS is where `make reproduce SCALE=full` wrote figures: their results are first copied from there
-to docs/full_size. A figure without results is said not to be trained.
+to docs/full_size. `claims.csv` has a row for each test of a claim on a table, and the page's overview is made of these
+rows alone; `gains.csv` has the gain by range of learning rates; `figures.csv` what was trained for each figure.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import sys
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -31,11 +33,11 @@ from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts,
 from dpsweep.reports.statistics.verdict import CONFIDENCE, Verdict
 
 DOCS = Path(__file__).parents[1]
-PAGE, PICTURES, STORED = DOCS / "reproduction.md", DOCS / "figures", DOCS / "full_size"
-OVERVIEW = ("<!-- overview: python docs/generators/gallery.py -->\n", "<!-- end of overview -->\n")
-MARGIN_TABLE = ("<!-- margins: python docs/generators/gallery.py -->\n", "<!-- end of margins -->\n")
-DETAILS = ("<!-- details: python docs/generators/gallery.py -->\n", "<!-- end of details -->\n")
-GALLERY = ("<!-- gallery: python docs/generators/gallery.py -->\n", "<!-- end of gallery -->\n")
+PAGE, PICTURES, STORED, TABLES = DOCS / "reproduction.md", DOCS / "figures", DOCS / "full_size", DOCS / "reproduction"
+OVERVIEW, MARGIN_TABLE, GALLERY = (
+    (f"<!-- {name}: python docs/generators/gallery.py -->\n", f"<!-- end of {name} -->\n")
+    for name in ("overview", "margins", "gallery")
+)
 WIDEST, COLOURS = 1400, 64
 DIGEST = "results"
 """The text in a picture that names the SHA-256 of the results that it was drawn from."""
@@ -50,13 +52,6 @@ DATA = {
     "regression": "made-up records",
     "sst2": "SST-2",
 }
-NEEDS_GPU = {**dict.fromkeys(("a_fig1", "a_fig2", "a_fig3"), "ResNet20"), "a_fig4": "RoBERTa", "a_fig5": "RoBERTa"}
-"""Figures whose model takes days on two cores, and that model."""
-
-GPU = (
-    "ResNet20 on CIFAR-10 and RoBERTa-base on SST-2, the networks of Yang et al. 2022, were not run at full size: they "
-    "need a GPU. Verdicts on their claims come from a small CNN and linear models of frozen features alone."
-)
 PAPERS = ("Yang et al. 2022", "Mohapatra et al. 2022", "Bellet's lecture", "Yu et al. 2019", "Yu et al. 2018")
 FIRST = "a_price"
 """The figure whose claims come first: what noise costs by a paper's own definitions."""
@@ -64,8 +59,15 @@ FIRST = "a_price"
 EASIER = "DP-NSGD is easier to tune than DP-SGD"
 """The claim whose gain is told by range of learning rates."""
 
-MOST_PARTS = 12
-"""Quantities of a claim that are written out; of more, the deciding one is."""
+SHORTER = {
+    r"holds |a margin of |a limit of | points| on$| on(?=;)": "",
+    r"at no margin above [^;]+": "none",
+    r"\b0\.0 \+- ": "±",
+}
+"""Where a claim holds, in fewer words than a figure's page has room for."""
+
+Row: TypeAlias = Mapping[str, str]
+"""A line of a table by column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +79,9 @@ class Made:
     facts: TrainingFacts | None
 
     @property
-    def table(self) -> str:
+    def data(self) -> str:
         """The data set for readers, or that there is none."""
         return "computed" if self.facts is None else DATA.get(self.facts.account, self.facts.account)
-
-
-Tests: TypeAlias = list[tuple[Made, Finding]]
-Topics: TypeAlias = Mapping[str, Tests]
-"""The tests of each claim by topic, in the order of the page."""
 
 
 def make(name: str) -> Made | None:
@@ -98,83 +95,110 @@ def make(name: str) -> Made | None:
     return Made(name=name, reproduction=reproduction_of_results(figure, results), facts=results.facts)
 
 
-def section(name: str, made: Made | None) -> str:
-    """The figure's part of the gallery."""
-    return "".join(_missing(name) if made is None else _section(made))
+def claim_rows(made: Made) -> list[Row]:
+    """The tests of claims on this figure's table."""
+    return [_claim_row(made, finding) for finding in made.reproduction.findings]
 
 
-def _missing(name: str) -> Iterator[str]:
-    yield f"\n### `{name}`\n\n"
-    if name in NEEDS_GPU:
-        yield f"Untested: {NEEDS_GPU[name]} at full size needs a GPU, and none was there. "
-    else:
-        yield "Not trained yet at full size. "
-    yield f"`make reproduce FIGURE={name} SCALE=full` makes it.\n"
+def _claim_row(made: Made, finding: Finding) -> Row:
+    decides = finding.decisive_part
+    quantity = "" if decides is None else decides.estimate.name.strip()
+    known = decides is not None and decides.estimate.has_interval
+    return {
+        "claim": finding.topic,
+        "paper": finding.paper,
+        "where": finding.where,
+        "made by": "us" if finding.ours else "paper",
+        "statement": finding.claim,
+        "criterion": finding.criterion,
+        "data": made.data,
+        "figure": made.name,
+        "verdict": finding.verdict_text,
+        "holds": finding.flip,
+        "chance": "yes" if finding.parts else "no",
+        "deciding quantity": quantity,
+        "interval": decides.text.removeprefix(quantity).strip() if decides is not None and known else "",
+        "numbers": finding.numbers,
+        "remark": finding.remark,
+    }
 
 
-def _section(made: Made) -> Iterator[str]:
-    title, facts = made.reproduction.title, made.facts
-    yield f"\n### `{made.name}`: {title}\n\n{made.reproduction.source}\n\n"
-    if facts is not None:
-        yield f"{facts.provenance_sentence} {facts.sizes_sentence}\n\n"
-    if made.reproduction.differences:
-        yield f"Differs from the paper: {' '.join(made.reproduction.differences)}\n\n"
-    yield f"![{title}](figures/{made.name}.png)\n"
-
-
-def by_topic(figures: Iterable[Made]) -> Topics:
-    """The tests of each claim: the gravest first, then paper by paper, claims of our own last."""
-    tests = [(made, finding) for made in figures for finding in made.reproduction.findings]
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """The tests claim by claim: the gravest first, then paper by paper, claims of our own last."""
+    known = list(rows)
     order = [claim.topic for claim in CLAIMS]
-    tests.sort(
-        key=lambda test: (
-            test[0].name != FIRST,
-            test[1].ours,
-            PAPERS.index(test[1].paper),
-            order.index(test[1].topic) if test[1].topic in order else len(order),
+    known.sort(
+        key=lambda row: (
+            row["figure"] != FIRST,
+            row["made by"] == "us",
+            PAPERS.index(row["paper"]),
+            order.index(row["claim"]) if row["claim"] in order else len(order),
         )
     )
-    topics: dict[str, Tests] = {}
-    for made, finding in tests:
-        topics.setdefault(finding.topic, []).append((made, finding))
-    return topics
+    claims = list(dict.fromkeys(row["claim"] for row in known))
+    return sorted(known, key=lambda row: claims.index(row["claim"]))
 
 
-def overview(topics: Topics) -> str:
+def gain_rows(made: Made) -> Iterator[Row]:
+    """The gains of DP-NSGD in points by range of learning rates."""
+    for sheet in made.reproduction.sheets:
+        if sheet.caption == GAINS:
+            for noise, points, least, *gains in ([item.text for item in row] for row in sheet.rows):
+                for most, gain in zip(sheet.columns[3:], gains, strict=True):
+                    if gain:
+                        named = {"figure": made.name, "noise multiplier": noise, "random points": points}
+                        yield {**named, "lr from": least, "lr to": most.removeprefix("to "), "gain": gain}
+
+
+def figure_row(made: Made) -> Row:
+    """What was trained for a figure, and what differs from the paper."""
+    facts: Mapping[str, Any] = {} if made.facts is None else made.facts.to_json()
+    trained = {name: _value_text(value) for name, value in facts.items() if name != "versions"}
+    named = {"figure": made.name, "title": made.reproduction.title, "source": made.reproduction.source}
+    torch = facts.get("versions", {}).get("torch", "")
+    return {**named, **trained, "torch": torch, "differs": " ".join(made.reproduction.differences)}
+
+
+def _value_text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+
+
+def overview(rows: Sequence[Row]) -> str:
     """The counts, a line for each claim of a paper, a line for each of our own, and the claims without a table."""
-    papers = {topic: tests for topic, tests in topics.items() if not tests[0][1].ours}
-    ours = {topic: tests for topic, tests in topics.items() if topic not in papers}
-    untested = [claim.topic for claim in CLAIMS if claim.topic not in topics]
+    papers, ours = ([row for row in rows if row["made by"] == one] for one in ("paper", "us"))
+    untested = [claim.topic for claim in CLAIMS if claim.topic not in {row["claim"] for row in rows}]
     return "\n".join(
         (
             counts(papers, "claims of the papers"),
-            "",
             *_lines(papers),
             "",
-            "Claims that no paper makes: those on two methods of a paper, on two other methods. "
-            + counts(ours, "claims of our own"),
-            "",
+            f"Claims of a paper on two methods, tested on two other methods: {counts(ours, 'claims of our own')}",
             *_lines(ours),
             "",
-            f"Without a stored table that has their columns: {'; '.join(untested) or 'none'}. {GPU}",
+            f"Without a stored table that has their columns: {'; '.join(untested) or 'none'}.",
             "",
-            false_verdicts([finding for tests in topics.values() for _, finding in tests]),
+            f"The range of learning rates decides whether {EASIER}. The gain of {max(FEW)} random points in all ranges "
+            "of 3 or more learning rates at one noise:",
+            "",
+            *_ranges(rows),
+            "",
+            false_verdicts(rows),
             "",
         )
     )
 
 
-def counts(topics: Topics, name: str) -> str:
+def counts(rows: Sequence[Row], name: str) -> str:
     """How many tests have which verdict."""
-    every = [finding.verdict for tests in topics.values() for _, finding in tests]
-    told = "; ".join(f"**{verdict}** {every.count(verdict)}" for verdict in Verdict if verdict in every)
-    return f"{len(topics)} {name}, {len(every)} tests: {told}."
+    every = Counter(verdict for row in rows for verdict in Verdict if row["verdict"].startswith(verdict))
+    told = "; ".join(f"**{verdict}** {every[verdict]}" for verdict in Verdict if verdict in every)
+    return f"{len({row['claim'] for row in rows})} {name}, {len(rows)} tests: {told}."
 
 
-def false_verdicts(findings: Sequence[Finding]) -> str:
+def false_verdicts(rows: Sequence[Row]) -> str:
     """The number of false verdicts to expect at most."""
-    chance = [finding for finding in findings if finding.parts]
-    decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in chance)
+    chance = [row for row in rows if row["chance"] == "yes"]
+    decided = sum(row["verdict"] != Verdict.UNDECIDED for row in chance)
     most = (1 - CONFIDENCE) * len(chance)
     return (
         f"Chance plays a part in {len(chance)} of these tests, {decided} of them decided. The intervals of a test hold "
@@ -182,67 +206,42 @@ def false_verdicts(findings: Sequence[Finding]) -> str:
     )
 
 
-def _lines(topics: Topics) -> Iterator[str]:
-    yield "| claim | paper | verdict, and the tables that gave it |"
-    yield "|---|---|---|"
-    for topic, tests in topics.items():
-        paper = tests[0][1].paper.replace(" et al.", "")
-        yield f"| {_cell(topic)} | {paper} | {tally(tests)} |"
+def _ranges(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        if row["claim"] == EASIER:
+            text = row["remark"].partition(f"best of {max(FEW)} over the ")[2]
+            yield f"- {row['data']}, `{row['figure']}`: {re.sub(r' of 3 or more .*? noise| [(].*?[)]', '', text)}."
 
 
-def tally(tests: Tests) -> str:
-    """Each verdict on a claim with the tables that gave it."""
+def _lines(rows: Sequence[Row]) -> Iterator[str]:
+    for paper in dict.fromkeys(row["paper"] for row in rows):
+        yield f"\n| {paper} | verdict and tables |"
+        yield "|---|---|"
+        for claim in dict.fromkeys(row["claim"] for row in rows if row["paper"] == paper):
+            tests = [row for row in rows if row["claim"] == claim]
+            yield f"| {_cell(claim)} | {_cell(tally(tests))} |"
+
+
+def tally(tests: Sequence[Row]) -> str:
+    """Each verdict on a claim with the tables that gave it, their deciding intervals, and where the claim holds."""
     texts: dict[str, list[str]] = {}
-    for made, finding in sorted(tests, key=lambda test: list(Verdict).index(test[1].verdict)):
-        texts.setdefault(finding.verdict_text, []).append(made.table)
+    for row in sorted(tests, key=lambda row: [row["verdict"].startswith(verdict) for verdict in Verdict], reverse=True):
+        texts.setdefault(row["verdict"], []).append(_evidence(row))
     return "; ".join(
-        f"**{verdict}**: " + ", ".join(f"{name} x{many}" if many > 1 else name for name, many in Counter(names).items())
+        f"**{verdict}**: " + "; ".join(f"{name} x{many}" if many > 1 else name for name, many in Counter(names).items())
         for verdict, names in texts.items()
     )
 
 
-def details(topics: Topics) -> str:
-    """Every claim once: its criterion, and what each table says of it."""
-    return "".join(text for topic, tests in topics.items() for text in _detail(topic, tests))
-
-
-def _detail(topic: str, tests: Tests) -> Iterator[str]:
-    one = tests[0][1]
-    ours = " No paper makes this claim." if one.ours else ""
-    yield f"\n### {topic}\n\n{one.paper}, {one.where}: {one.claim}{ours} Criterion: {one.criterion}.\n\n"
-    yield "| table | verdict | the claim | numbers |\n|---|---|---|---|\n"
-    yield from (detail_row(made, finding) for made, finding in tests)
-    if topic == EASIER:
-        for made, _ in tests:
-            yield from _gains(made)
-
-
-def _gains(made: Made) -> Iterator[str]:
-    """The gain by range of learning rates, at the least noise and the most random points."""
-    for sheet in made.reproduction.sheets:
-        if sheet.caption == GAINS:
-            rows = [[item.text for item in row] for row in sheet.rows]
-            first = [row[2:] for row in rows if row[:2] == [rows[0][0], str(max(FEW))]]
-            yield (
-                f"\n{made.table}, `{made.name}`, noise {rows[0][0]}: the gain in points of {max(FEW)} random points "
-                "where both grids' learning rates are in this range.\n\n"
-            )
-            yield f"| {' | '.join(sheet.columns[2:])} |\n{'|---' * len(first[0])}|\n"
-            yield from (f"| {' | '.join(row)} |\n" for row in first)
-
-
-def detail_row(made: Made, finding: Finding) -> str:
-    """A test: its table, verdict, margin at which it turns, and numbers."""
-    where = f"`{made.name}`" if made.facts is None else f"{made.table}, `{made.name}`"
-    return f"| {where} | **{finding.verdict_text}** | {_cell(finding.flip)} | {_cell(numbers(finding))} |\n"
-
-
-def numbers(finding: Finding) -> str:
-    """The quantities with their intervals; of many, the deciding one."""
-    decides, shown = finding.decisive_part, finding.numbers
-    if decides is not None and len(finding.parts) > MOST_PARTS:
-        shown = f"{decides.text}, of {len(finding.parts)} quantities"
-    return "; ".join(filter(None, (shown, finding.remark)))
+def _evidence(row: Row) -> str:
+    """A table with the numbers behind its verdict; alone if there is no interval."""
+    if row["chance"] == "yes" and not row["interval"]:
+        return row["data"]
+    holds = row["holds"]
+    for long, short in SHORTER.items():
+        holds = re.sub(long, short, holds)
+    text = f"{row['data']}: {row['interval']}" if row["interval"] else row["numbers"]
+    return text + f" ({'; '.join(dict.fromkeys(holds.split('; ')))})" * bool(holds)
 
 
 def margin_table() -> str:
@@ -253,22 +252,27 @@ def margin_table() -> str:
 
 def _direction(margin: Margin) -> str:
     if margin.above is None and margin.below is None:
-        return "none beside the margin"
+        return "none"
     if margin.below is not None:
         return f"below {margin.unit.value_text(margin.below)}"
     return f"above {margin.unit.value_text(margin.above or 0.0)}"
 
 
-def insert(page: str, marks: tuple[str, str], made: str) -> str:
+def pictures(made: Sequence[Made]) -> str:
+    """What differs from the papers, each difference once, and the figures' pictures."""
+    different: dict[str, list[str]] = {}
+    for one in made:
+        for sentence in one.reproduction.differences:
+            different.setdefault(sentence, []).append(f"`{one.name}`")
+    lines = (f"- {sentence} ({', '.join(names)})\n" for sentence, names in different.items())
+    drawn = (f"\n### `{one.name}`\n\n![{one.reproduction.title}](figures/{one.name}.png)\n" for one in made)
+    return "".join(("What differs from the papers:\n\n", *lines, *drawn))
+
+
+def insert(page: str, marks: tuple[str, str], text: str) -> str:
     """The page with this text between the marks."""
     before, _, rest = page.partition(marks[0])
-    return "".join((before, marks[0], "\n", made.strip("\n"), "\n\n", marks[1], rest.partition(marks[1])[2]))
-
-
-def sections(page: str) -> dict[str, str]:
-    """The page's sections of the gallery by figure."""
-    made = page.partition(GALLERY[0])[2].partition(GALLERY[1])[0].rstrip("\n") + "\n"
-    return {found[2]: found[1] for found in re.finditer(r"(\n### `(\w+)`.*?\n)(?=\n### |\Z)", made, re.DOTALL)}
+    return "".join((before, marks[0], "\n", text.strip("\n"), "\n\n", marks[1], rest.partition(marks[1])[2]))
 
 
 def results_digest(name: str) -> str:
@@ -296,6 +300,20 @@ def copy(root: Path) -> None:
             shutil.copyfile(file, STORED / f"{name}{SUFFIX}")
 
 
+def read_table(name: str) -> list[Row]:
+    """The rows of a table in docs/reproduction."""
+    with (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_table(name: str, rows: Sequence[Row]) -> None:
+    """Writes a table in docs/reproduction; a row may lack columns."""
+    with (TABLES / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, dict.fromkeys(column for row in rows for column in row), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
@@ -307,24 +325,23 @@ def _order(name: str) -> tuple[str, int, str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the page."""
+    """Writes the tables and the page."""
     for root in arguments:
         copy(Path(root))
     every = {name: make(name) for name in sorted(figure_names(), key=_order)}
     made = [one for one in every.values() if one is not None]
-    missing = [name for name, one in every.items() if one is None]
     for one in made:
         draw(one)
-    for name in missing:
+    for name in every.keys() - {one.name for one in made}:
         (PICTURES / f"{name}.png").unlink(missing_ok=True)
-    topics = by_topic(made)
-    gallery = "".join(("## The figures\n", *(section(name, one) for name, one in every.items())))
+    write_table("claims", in_order(row for one in made for row in claim_rows(one)))
+    write_table("gains", [row for one in made for row in gain_rows(one)])
+    write_table("figures", [figure_row(one) for one in made])
     page = PAGE.read_text(encoding="utf-8")
     for marks, text in (
-        (OVERVIEW, overview(topics)),
+        (OVERVIEW, overview(read_table("claims"))),
         (MARGIN_TABLE, margin_table()),
-        (DETAILS, details(topics)),
-        (GALLERY, gallery),
+        (GALLERY, pictures(made)),
     ):
         page = insert(page, marks, text)
     PAGE.write_text(page, encoding="utf-8")

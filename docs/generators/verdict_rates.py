@@ -1,6 +1,6 @@
-"""Writes the table of error rates in docs/reproduction.md: how often each criterion errs on made-up tables of scores.
+"""Writes docs/reproduction/rates_*.csv and their summary: how often each criterion errs on made-up tables of scores.
 
-python docs/generators/verdict_rates.py
+python docs/generators/verdict_rates.py [TABLE...]
 
 Each criterion is computed on tables with an experiment's grid in which every score is drawn from N(.8, .01), and on
 tables in which the effect that it looks for was planted, with the same noise. The criterion that two best scores are
@@ -10,8 +10,10 @@ best lr ~ c^e on tables of several kinds whose slope is known.
 
 from __future__ import annotations
 
+import csv
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +42,7 @@ from dpsweep.reports.statistics.score_grid import Slope, score_grid, slope_of_be
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 PAGE = Path(__file__).parents[1] / "reproduction.md"
+TABLES_BESIDE = PAGE.parent / "reproduction"
 BEGIN, END = "<!-- rates: python docs/generators/verdict_rates.py -->\n", "<!-- end of rates -->\n"
 NOISE_STD, LEVEL = 0.01, 0.8
 Z95 = 1.96
@@ -370,26 +373,32 @@ def _rows(part: Part, repeats: int) -> pd.DataFrame:
     )
 
 
-def rates() -> str:
-    """The tables: how often each criterion gives each verdict, and at a boundary, and how often an interval covers."""
-    lines = ["| criterion | runs of a point | noise: holds | margin missed | refuted | planted effect: holds |"]
-    lines.append("|---|---|---|---|---|---|")
+Row = Mapping[str, str]
+
+
+def rates() -> Iterator[Row]:
+    """How often each criterion gives each verdict on noise, and holds on the planted effect."""
     for one in criteria():
         noise, effect = on_noise(one), on_effect(one)
-        shares = [noise[verdict] / TABLES for verdict in (Verdict.HOLDS, Verdict.MISSED, Verdict.REFUTED)]
-        shares.append(effect[Verdict.HOLDS] / PLANTED)
-        lines.append(f"| {one.name} | {one.repeats} | {' | '.join(f'{share:.1%}' for share in shares)} |")
-        print(lines[-1], flush=True)
-    return "\n".join((*lines, "", *boundary(), "", *coverage(), "", *slope_rates(), ""))
+        shares = {
+            "noise: holds": noise[Verdict.HOLDS] / TABLES,
+            "noise: margin missed": noise[Verdict.MISSED] / TABLES,
+            "noise: refuted": noise[Verdict.REFUTED] / TABLES,
+            "planted effect: holds": effect[Verdict.HOLDS] / PLANTED,
+        }
+        yield {"criterion": one.name, "runs of a point": str(one.repeats), **_percent(shares)}
 
 
-def boundary() -> Iterator[str]:
-    """The table: verdicts that two best scores are close where they differ by exactly the margin."""
-    yield "| three runs of a point, standard deviation | close at the margin: holds | refuted |"
-    yield "|---|---|---|"
+def _percent(shares: Mapping[str, float]) -> Row:
+    return {name: f"{100 * share:.1f}" for name, share in shares.items()}
+
+
+def boundary() -> Iterator[Row]:
+    """Verdicts that two best scores are close where they differ by exactly the margin."""
     for name, (score, std) in BOUNDARIES.items():
         found = on_boundary(name, score, std, TABLES)
-        yield f"| {name} | {found[Verdict.HOLDS] / TABLES:.1%} | {found[Verdict.REFUTED] / TABLES:.1%} |"
+        shares = {"holds": found[Verdict.HOLDS] / TABLES, "refuted": found[Verdict.REFUTED] / TABLES}
+        yield {"standard deviation of three runs": name, **_percent(shares)}
 
 
 def on_boundary(
@@ -479,40 +488,88 @@ def _three_regimes(lr: float, clip: float) -> float:
     return _optimum(1.0, lr, float(np.interp(clip, (-1.5, -0.5, 0.5, 1.5), (2.7, 0, -1.16, -1.41))))
 
 
-def slope_rates(tables: int = TABLES) -> Iterator[str]:
-    """The table: how often a slope is told, and its interval has the true one, for each kind of tables."""
-    yield "| tables | true slope | a slope is told | its interval covers the true one | median width |"
-    yield "|---|---|---|---|---|"
+def slope_rates(tables: int = TABLES) -> Iterator[Row]:
+    """How often a slope is told, and its interval has the true one, for each kind of tables."""
     for one in slope_tables():
         told, covered, width = one.told_and_covered(tables)
-        share = f"{covered / told:.1%}" if told and one.kind != REGIMES else "-"
-        true, wide = "none" if one.kind == REGIMES else f"{one.slope:g}", f"{width:.2g}" if told else "-"
-        yield f"| {one.kind} | {true} | {told / tables:.1%} | {share} | {wide} |"
+        known = told and one.kind != REGIMES
+        yield {
+            "tables": one.kind,
+            "true slope": "" if one.kind == REGIMES else f"{one.slope:g}",
+            **_percent({"told": told / tables}),
+            "covered": f"{100 * covered / told:.1f}" if known else "",
+            "median width": f"{width:.2g}" if told else "",
+        }
 
 
-def coverage() -> Iterator[str]:
-    """The table: how often the interval of a grid's best score has the best true score, and its median width."""
-    yield "| spread of three runs of a point | the interval of the best score covers it | median width in points |"
-    yield "|---|---|---|"
+def coverage() -> Iterator[Row]:
+    """How often the interval of a grid's best score has the best true score, and its median width in points."""
     for name, (score, std) in SPREADS.items():
         random = Generator(Philox(crc32(name.encode())))
         rows = table([_grid("dpsgd", score)], 3)
         found = [_best(noisy(rows, 3, std(rows), random)) for _ in range(TABLES)]
         share = np.mean([one.low <= rows["accuracy"].max() <= one.high for one in found])
         width = 100 * np.median([one.high - one.low for one in found])
-        yield f"| {name} | {share:.1%} | {width:.2g} |"
+        yield {"spread of three runs": name, **_percent({"covered": float(share)}), "median width": f"{width:.2g}"}
 
 
 def _best(rows: pd.DataFrame) -> IntervalEstimate:
     return weighted_mean_of_ordered_scores(point_scores(rows), weights_of_best).estimate("best")
 
 
-def insert(page: str, made: str) -> str:
-    """The page with this table between its marks."""
+MEASURED: Mapping[str, Callable[[], Iterator[Row]]] = {
+    "criteria": rates,
+    "boundary": boundary,
+    "coverage": coverage,
+    "slopes": slope_rates,
+}
+"""The tables of rates by name, in percent."""
+
+
+def read_rates(name: str) -> list[Row]:
+    """A table of rates as it was measured."""
+    with (TABLES_BESIDE / f"rates_{name}.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_rates(name: str) -> None:
+    """Measures a table of rates."""
+    rows = list(MEASURED[name]())
+    with (TABLES_BESIDE / f"rates_{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def summary() -> str:
+    """The worst rates of each table."""
+    criteria, close, best, slopes = map(read_rates, MEASURED)
+
+    def worst(rows: Sequence[Row], column: str, of: Callable[[Sequence[float]], float] = max) -> str:
+        return f"{of([float(row[column]) for row in rows if row[column]]):.1f}%"
+
+    sloped = [row for row in slopes if row["true slope"]]
+    return f"""\
+- [{len(criteria)} criteria](reproduction/rates_criteria.csv): on noise each says holds on at most \
+{worst(criteria, "noise: holds")} of the tables and refuted on at most {worst(criteria, "noise: refuted")}; a planted \
+effect holds on at least {worst(criteria, "planted effect: holds", min)}.
+- [Two best scores that differ by exactly the margin](reproduction/rates_boundary.csv): close on at most \
+{worst(close, "holds")}, refuted on at most {worst(close, "refuted")}.
+- [A best score](reproduction/rates_coverage.csv): its interval covers the true one on at least \
+{worst(best, "covered", min)}.
+- [e](reproduction/rates_slopes.csv): told on {worst(sloped, "told", min)} (optima beyond the grid) to \
+{worst(sloped, "told")}, and its interval covers the true slope on at least {worst(sloped, "covered", min)}; where \
+there is no one slope, told on {worst([row for row in slopes if not row["true slope"]], "told")}.
+"""
+
+
+def insert(page: str) -> str:
+    """The page with the summary between its marks."""
     pattern = re.compile(f"({re.escape(BEGIN)}).*?({re.escape(END)})", re.DOTALL)
-    return pattern.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page)
+    return pattern.sub(lambda found: f"{found[1]}\n{summary()}\n{found[2]}", page)
 
 
 if __name__ == "__main__":
-    measured = rates()
-    PAGE.write_text(insert(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    for name in sys.argv[1:] or MEASURED:
+        write_rates(name)
+    PAGE.write_text(insert(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

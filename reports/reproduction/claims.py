@@ -56,11 +56,11 @@ from dpsweep.reports.statistics.verdict import (
 BETTER = Margin(least=0.01, above=0.0, source="ours: the papers write accuracies to a whole or a half point")
 ABOVE = Margin(least=0.0, source="the claim itself: it names no size")
 CLOSE = Margin(
-    least=-0.03, most=0.03, source="ours: a fifth of the 15 points that the axes of Mohapatra et al., Figure 7, show"
+    least=-0.03, most=0.03, source="ours: a fifth of the 15 points of the axes in Mohapatra et al., Figure 7"
 )
-NO_WORSE = Margin(most=0.03, source=f"{CLOSE.source}, to one side")
-FLAT = Margin(most=0.25, unit=PERCENT, source="ours: a quarter of the variance; no paper names a number")
-DEPENDS = Margin(least=0.1, above=0.0, source="ours: a tenth of the variance; no paper names a number")
+NO_WORSE = Margin(most=0.03, source="the same, to one side")
+FLAT = Margin(most=0.25, unit=PERCENT, source="ours: a quarter of the variance")
+DEPENDS = Margin(least=0.1, above=0.0, source="ours: a tenth of the variance")
 
 FEW = (1, 4)
 """Numbers of random points at which methods are compared."""

@@ -32,9 +32,9 @@ from dpsweep.reports.reproduction.results import RunCurve, SearchResults
 from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, REGULARIZER, rows_of_method
 from dpsweep.reports.statistics.verdict import IntervalEstimate, mean_estimate_of_repeats
 
-FLAT = Margin(most=0.05, source="ours: a third of the 15 points that Mohapatra et al. show; Yang et al. name no number")
-LOWER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth of the loss; no paper names a number")
-ROUGHER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth; no paper names a number")
+FLAT = Margin(most=0.05, source="ours: a third of the 15 points that Mohapatra et al. show")
+LOWER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth of the loss")
+ROUGHER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth")
 
 HALVED = Margin(
     least=0.5,

@@ -13,7 +13,6 @@ import yaml
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
-from dpsweep.reports.reproduction.finding import figure_names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -241,14 +240,3 @@ def test_the_maps_of_the_readme_are_made_by_the_commands_that_it_shows() -> None
     commands = runpy.run_path(str(ROOT / "docs" / "generators" / "readme_maps.py"))["commands"]()
     assert commands == {"first_map": [], "three_methods": ["dataset=mnist", "trainer=dpsgd,dpnsgd,dpadam"]}
     assert all(f"](docs/{name}.png)" in README for name in commands)
-
-
-def test_the_gallery_shows_every_figure() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    sections = dict(re.findall(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
-    assert set(sections) == set(figure_names())
-    for name, section in sections.items():
-        if "SCALE=full` makes it" in section:
-            continue
-        assert f"(figures/{name}.png)" in section
-        assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")

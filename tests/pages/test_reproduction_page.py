@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from dpsweep.reports.reproduction.claims import BOTH, gains_over_dpsgd_by_noise,
 from dpsweep.reports.reproduction.finding import Trained, figure_names, find_figure
 from dpsweep.reports.reproduction.registry import CLAIMS, rows_by_names_of_yu
 from dpsweep.reports.reproduction.results import read_results
-from dpsweep.reports.statistics.verdict import Verdict
 from tests.printed_numbers import differences
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,20 +27,18 @@ def part(name: str) -> str:
     )[0]
 
 
-def first_cells(heading: str) -> list[str]:
+def first_cells(heading: str) -> dict[str, str]:
+    """The lines of a section's tables by the figures in their first cells."""
     part = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in part.splitlines() if line.startswith("| `")))
+    lines = (line for line in part.splitlines() if line.startswith("| `"))
+    return {name: line for line in lines for name in re.findall(r"`(\w+)`", line.split("|")[1])}
 
 
-def test_one_line_per_figure_and_none_that_is_missing() -> None:
-    assert tuple(sorted(first_cells("Figures"))) == figure_names()
-    assert not set(first_cells("Missing")) & set(figure_names())
-
-
-def test_what_needs_no_training_is_said_to() -> None:
-    for line in PAGE.splitlines():
-        if (name := re.match(r"\| `(\w+)` \| [YMB]", line)) and name[1] in figure_names():
-            assert line.endswith("| none |") is not isinstance(find_figure(name[1]), Trained)
+def test_each_figure_is_listed_and_what_needs_no_training_is_said_to() -> None:
+    listed = first_cells("The figures")
+    assert tuple(sorted(listed)) == figure_names()
+    for name, line in listed.items():
+        assert line.endswith("| none |") is not isinstance(find_figure(name), Trained)
 
 
 def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> None:
@@ -64,65 +60,56 @@ def gallery() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LARGE) else []) for name in figure_names()]
 )
-def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], name: str) -> None:
-    """The section of a figure, and a row for each claim that its table tests, and for no other."""
-    made = gallery["make"](name)
-    printed = gallery["sections"](PAGE)[name]
-    assert differences(gallery["section"](name, made).strip(), printed.strip()) == [], (
-        "run `python docs/generators/gallery.py`"
-    )
-    findings = () if made is None else made.reproduction.findings
-    rows = {finding.topic: gallery["detail_row"](made, finding).strip() for finding in findings}
-    told = {
-        topic: row
-        for topic, text in topics().items()
-        for row in text.splitlines()
-        if re.match(rf"\|[^|]*`{name}` \|", row)
+def test_the_tables_say_what_the_stored_results_give(gallery: dict[str, Any], name: str) -> None:
+    """A row for each claim that the figure's table tests, for no other, and the figure's own row."""
+    made, read = gallery["make"](name), gallery["read_table"]
+    rows = [] if made is None else gallery["in_order"](gallery["claim_rows"](made))
+    figures = [] if made is None else [gallery["figure_row"](made)]
+    for table, computed in (("claims", rows), ("figures", figures)):
+        stored = [row for row in read(table) if row["figure"] == name]
+        assert [differences(text(row), text(printed)) for row, printed in zip(computed, stored, strict=True)] == [
+            [] for _ in computed
+        ], "run `python docs/generators/gallery.py`"
+    assert made is None or f"![{made.reproduction.title}](figures/{name}.png)" in PAGE
+    assert all(sentence in PAGE for sentence in (() if made is None else made.reproduction.differences))
+
+
+def text(row: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in row.items() if value)
+
+
+def test_the_gains_are_those_of_the_stored_results(gallery: dict[str, Any]) -> None:
+    stored = [row for row in gallery["read_table"]("gains") if row["figure"] == "a_fig3_mnist"]
+    assert [dict(row) for row in gallery["gain_rows"](gallery["make"]("a_fig3_mnist"))] == stored
+
+
+def test_the_overview_is_made_of_the_rows(gallery: dict[str, Any]) -> None:
+    """The gravest first, then paper by paper; claims of our own apart; each claim once."""
+    rows = gallery["read_table"]("claims")
+    assert gallery["overview"](rows).strip() == part("overview").strip()
+    assert gallery["in_order"](rows) == rows
+    assert [row["figure"] == "a_price" for row in rows][:3] == [True, True, False]
+    assert {row["claim"] for row in rows if row["made by"] == "us"} == {claim.topic for claim in CLAIMS if claim.ours}
+    told = re.findall(r"^\| ((?:[^|\\]|\\\|)+?) \| \*\*", part("overview"), re.MULTILINE)
+    assert [claim.replace("\\|", "|") for claim in told] == list(dict.fromkeys(row["claim"] for row in rows))
+
+
+def test_the_overview_counts_verdicts_and_joins_equal_tables(gallery: dict[str, Any]) -> None:
+    row = gallery["read_table"]("claims")[2]
+    blind = row | {"verdict": "undecided", "interval": "", "data": "MNIST"}
+    sure = row | {
+        "verdict": "holds",
+        "interval": "2.0 points [1.0, 3.0]",
+        "holds": "holds up to a margin of 1.0 points",
     }
-    assert told.keys() == rows.keys()
-    assert [differences(rows[topic], told[topic]) for topic in rows if differences(rows[topic], told[topic])] == []
-
-
-def topics() -> dict[str, str]:
-    """The part of the page on each claim."""
-    return dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", part("details"), re.MULTILINE | re.DOTALL))
-
-
-VERDICT = re.compile(r"\*\*((?:holds|same direction|refuted|undecided)[^*]*)\*\*")
-
-
-def test_the_overview_counts_the_verdicts_of_the_details() -> None:
-    """One line for each claim, with each verdict of its tables; the gravest first; the counts of all."""
-    lines = [line for line in part("overview").splitlines() if line.startswith("| ")]
-    told = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines if not line.startswith("| claim |")]
-    assert [line[0].replace("\\|", "|") for line in told] == list(topics())
-    for (*_, tally), text in zip(told, topics().values(), strict=True):
-        every = Counter(VERDICT.findall(text))
-        said = {
-            verdict: sum(
-                int(name.rpartition(" x")[2]) if re.search(r" x\d+$", name) else 1 for name in names.split(", ")
-            )
-            for verdict, names in re.findall(r"\*\*([^*]+)\*\*: ([^;]+)", tally)
-        }
-        assert said == every
-    assert ["`a_price`" in text for text in topics().values()][:3] == [True, True, False]
-    kinds = Counter(verdict for text in topics().values() for verdict in map(kind, VERDICT.findall(text)))
-    counted = Counter[str]()
-    for verdict, count in re.findall(r"\*\*([^*]+)\*\* (\d+)", part("overview")):
-        counted[verdict] += int(count)
-    assert counted == kinds
-
-
-def kind(verdict: str) -> str:
-    """A verdict without its scope."""
-    return next(one.value for one in Verdict if verdict.startswith(one.value))
-
-
-def test_claims_of_our_own_stand_apart() -> None:
-    papers, ours = part("overview").split("Claims that no paper makes")
-    own = {claim.topic for claim in CLAIMS if claim.ours}
-    assert all(topic in ours and topic not in papers for topic in own)
-    assert sum("No paper makes this claim." in text for text in topics().values()) == len(own)
+    scoped = row | {"verdict": "refuted at sigma 1.2", "chance": "no", "interval": "", "numbers": "1 > 0", "holds": ""}
+    assert gallery["tally"]([blind, blind, scoped, sure]) == (
+        f"**holds**: {row['data']}: 2.0 points [1.0, 3.0] (up to 1.0); **refuted at sigma 1.2**: 1 > 0; "
+        "**undecided**: MNIST x2"
+    )
+    assert gallery["counts"]([blind, scoped, sure], "claims") == (
+        "1 claims, 3 tests: **holds** 1; **refuted** 1; **undecided** 1."
+    )
 
 
 def test_every_margin_is_told_with_its_source(gallery: dict[str, Any]) -> None:
@@ -148,15 +135,10 @@ def test_what_was_changed_after_results_were_seen_is_so() -> None:
 
 
 def test_every_figure_without_results_is_listed_with_a_reason() -> None:
-    listed = set(first_cells("What was not run"))
+    listed = first_cells("What was not run")
     stored = {file.name.removesuffix(".json.xz") for file in (DOCS / "full_size").iterdir()}
     trained = {name for name in figure_names() if isinstance(find_figure(name), Trained)}
-    assert trained - stored <= listed
-
-
-def test_claims_without_a_table_are_named() -> None:
-    (words,) = re.findall(r"Without a stored table that has their columns: ([^.]+)\.", part("overview"))
-    assert {word for word in words.split("; ") if word != "none"} == {claim.topic for claim in CLAIMS} - set(topics())
+    assert trained - stored <= listed.keys()
 
 
 def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any]) -> None:
@@ -187,10 +169,3 @@ def test_results_that_were_made_are_copied_and_others_stay(gallery: dict[str, An
         assert [file.name for file in (tmp_path / "stored").iterdir()] == ["b_fig6.json.xz"]
     finally:
         stored["STORED"] = before
-
-
-def test_a_figure_without_results_says_so(gallery: dict[str, Any]) -> None:
-    assert "Untested: ResNet20 at full size needs a GPU" in gallery["section"]("a_fig3", None)
-    assert "Not trained yet" in gallery["section"]("b_fig6", None)
-    assert "RoBERTa-base" in part("overview")
-    assert "ResNet20" in part("overview")

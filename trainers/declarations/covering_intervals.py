@@ -7,6 +7,22 @@ variable plus the noise of its counts, and for units that add fractions the boun
 function. They read what the estimates read: the noisy counts alone. The number of units is private too: it is bounded
 by its noisy value at a twentieth of the level, and tails are taken at the largest number, where they are largest.
 
+*Claim.* If a winner's interval is at the level .05 / R, for R runs that may win, a page whose interval misses the true
+score of its winner appears with probability at most .05.
+
+*Proof.* Let M(i) be the event that the interval of run i misses the true score of its model, that is its mean over the
+population that the units were drawn from. (1) *Every point.* The plan fixes the runs i = 1, ..., R (points times
+repeats), and none of them depends on a score: given its model, run i is scored once on held-out units that no training
+has read, so P(M(i)) <= .05 / R. Whichever run is named, the page misses only if some M(i) happens: probability at most
+.05. The scores may depend on one another in any way, and they do, since all read the same units. (2) *Proposed points.*
+A sampler names the point of turn t from earlier scores. But the model that point j would have at turn t depends on the
+coins of turn t and on j alone, so the pairs (t, j) are fixed beforehand: R is their number. (3) *A secret draw.* The
+number of tries K is drawn beforehand from a public law, independently of all scores. P(some try k <= K misses) <= sum
+over k of P(K >= k) P(M(k)) = E[K] .05 / R, so R = max(1, E[K]), the mean of the law and never the number drawn: an
+interval whose width depended on K would tell it. (4) *A final run on the search's records* may follow each of these
+runs, with coins of its own: R doubles. *A final run on records that the search has not read* (disjoint parts) chose
+nothing: R = 1. QED
+
 *Sources*: Clopper and Pearson 1934 (inversion of exact tails); Hoeffding 1963, Theorem 1 and Section 5 (fractions, and
 statistics of two samples).
 """

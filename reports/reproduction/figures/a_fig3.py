@@ -16,19 +16,11 @@ from dpsweep.reports.reproduction.one_run import PRINTED
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 
-CNN = "A small CNN, batches of 256 and 150 steps in place of the paper's network, which two cores do not train in days."
-FEATURES = (
-    "A linear model of frozen public features, batches of 256 and 150 steps in place of the paper's network, which two "
-    "cores do not train in days."
-)
-SAMPLER = (
-    "Batches are drawn as in the paper, exactly so many records a step without replacement; the noise is solved anew "
-    "for single runs of epsilon 2, 4 and 8 where a record is replaced."
-)
-OTHER_RATES = (
-    "The paper's clip norms and regularizers; larger learning rates beside its own, since these models need them."
-)
-NO_CLAIMS = "The paper makes no claim on these maps: the claims are those of its Figure 4, for the other two methods."
+CNN = "A small CNN, batches of 256 and 150 steps in place of the paper's network."
+FEATURES = "A linear model of frozen public features, batches of 256 and 150 steps in place of the paper's network."
+SAMPLER = "The noise is solved anew for single runs of epsilon 2, 4 and 8 where a record is replaced."
+OTHER_RATES = "Larger learning rates beside the paper's own, since these models need them."
+NO_CLAIMS = "The paper makes no claim on these maps; ours are those of its Figure 4, for the other two methods."
 ROBERTA = "The paper fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here."
 GAINS = "Gain of the normalized method in points, by its noise, number of random points, and range of learning rates"
 SMALL_CNN, FROZEN = (CNN, OTHER_RATES, SAMPLER), (FEATURES, OTHER_RATES, SAMPLER)

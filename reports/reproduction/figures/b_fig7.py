@@ -29,8 +29,8 @@ ADAM, WOSM = "dpadam", "dpadamwosm"
 TUNED = ("dpsgd", "dpmomentum")
 ADULT = "Adult and logistic regression alone; the paper has four data sets and two models."
 DIGITS = (
-    "MNIST's fours and nines with 784 pixels in the place of Gisette, which is made of these two digits and has 5000 "
-    "features, half of them without meaning; logistic regression alone."
+    "MNIST's fours and nines with 784 pixels in the place of Gisette, which has 5000 features of these digits; "
+    "logistic regression alone."
 )
 
 

@@ -11,10 +11,7 @@ from dpsweep.reports.reproduction.learning_curves import NORMS, PUBLIC, mean_cur
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.statistics.point_scores import METHOD
 
-OURS = (
-    "The length, the noise and the quantiles are ours: the text names neither the method nor which gradients' norm is "
-    "drawn."
-)
+OURS = "The length, the noise, the quantiles, and the gradients whose norms are drawn are ours; the text names none."
 
 
 def make_reproduction(results: SearchResults, *, model: str) -> Reproduction:

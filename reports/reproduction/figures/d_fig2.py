@@ -21,14 +21,11 @@ from dpsweep.reports.statistics.point_scores import (
     point_scores,
 )
 
-OUR_LENGTHS = "The noise multipliers, and with them the numbers of steps that a budget allows, are ours."
+OUR_LENGTHS = "The noise multipliers, and so the numbers of steps that a budget allows, are ours."
 OUR_FALL = (
     "The clip norm falls over the whole run; in the paper, over the steps that a constant clip norm would pay for."
 )
-COVERTYPE = (
-    "A sixth of Covertype's records, a sample that a package carries, in batches of the paper's size; scores are noisy "
-    "counts of held-out private records, since the data set has no test set."
-)
+COVERTYPE = "A sixth of Covertype's records; scores are noisy counts of held-out private records."
 OUR_RATES = "Each method is at the best of several learning rates, at a larger epsilon than the paper's: both are ours."
 EACH_LENGTH = "Each number of steps is a separate run, at the noise multiplier for which the budget allows these steps."
 

@@ -355,7 +355,12 @@ def likelihood_ratios_of_allocation(
     ],
 )
 def test_epochs_of_one_step_bound_several_steps_of_one_epoch(steps: int, times: int, noise: float) -> None:
-    """k of t steps are never dearer than k epochs of floor(t / k): a floor on delta, 5 deviations below its mean."""
+    """k of t steps are never dearer than k epochs of floor(t / k): a floor on delta, 5 deviations below its mean.
+
+    Proof: split the t steps at random into k parts of floor(t / k) or one more, then draw one step of each; all
+    k-subsets are equally likely. Given the parts, which nothing depends on, this is k epochs; divergences are jointly
+    convex, and a longer epoch has a law that is smaller in the convex order (Feldman and Shenfeld 2025).
+    """
     rng, draws = np.random.default_rng(5), 1_000_000
     ahead, behind = (
         likelihood_ratios_of_allocation(steps, times, noise, present=present, rng=rng, draws=draws)

@@ -6,8 +6,9 @@ The tables are drawn from seeds: no test fails by chance.
 from __future__ import annotations
 
 import math
-import re
 import runpy
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +47,38 @@ def test_single_runs_with_unknown_errors_decide_nothing(criterion: Any) -> None:
         assert criterion.claim(rows.assign(accuracy_low=None, accuracy_high=None)).verdict is Verdict.UNDECIDED
 
 
-def test_the_page_has_the_rates_of_every_criterion_within_their_bounds() -> None:
+def test_the_rates_of_every_criterion_are_within_their_bounds() -> None:
+    rows = SCRIPT["read_rates"]("criteria")
+    assert [(row["criterion"], int(row["runs of a point"])) for row in rows] == [
+        (one.name, one.repeats) for one in CRITERIA
+    ]
+    assert all(float(row["noise: holds"]) <= 100 * MOST for row in rows)
+    assert all(float(row["planted effect: holds"]) >= 100 * LEAST for row in rows)
+
+
+def test_every_kind_of_slope_is_covered() -> None:
+    rows = SCRIPT["read_rates"]("slopes")
+    kinds = [(one.kind, "" if math.isnan(one.slope) else f"{one.slope:g}") for one in SCRIPT["slope_tables"]()]
+    assert [(row["tables"], row["true slope"]) for row in rows] == kinds
+    assert all(float(row["covered"]) >= 93 for row in rows if row["true slope"])
+    assert all(float(row["told"]) <= 2 for row in rows if not row["true slope"])
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"), [("slopes", partial(SCRIPT["slope_rates"], 1)), ("coverage", SCRIPT["coverage"])]
+)
+def test_a_stored_table_has_the_rows_of_the_script(
+    name: str, measured: Callable[[], Iterator[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SCRIPT["coverage"].__globals__, "TABLES", 10)
+    first = {"slopes": "tables", "coverage": "spread of three runs"}[name]
+    stored = SCRIPT["read_rates"](name)
+    assert [(row[first], list(row)) for row in measured()] == [(row[first], list(row)) for row in stored]
+
+
+def test_the_page_says_the_worst_rates() -> None:
     page = (ROOT / "docs" / "reproduction.md").read_text()
-    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
-    rows = re.findall(r"^\| (.+) \| (\d+) \| ([\d.]+)% \| [\d.]+% \| ([\d.]+)% \| ([\d.]+)% \|$", made, re.MULTILINE)
-    assert [(name, int(runs)) for name, runs, *_ in rows] == [(one.name, one.repeats) for one in CRITERIA]
-    assert all(float(noise) <= 100 * MOST and float(effect) >= 100 * LEAST for _, _, noise, _, effect in rows)
-
-
-def test_the_page_has_the_coverage_of_every_kind_of_slope() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
-    found = re.findall(
-        r"^\| (.+) \| (-?[\d.]+|none) \| ([\d.]+)% \| (?:([\d.]+)%|-) \| (?:[\d.]+|-) \|$", made, re.MULTILINE
-    )
-    kinds = [(one.kind, "none" if math.isnan(one.slope) else f"{one.slope:g}") for one in SCRIPT["slope_tables"]()]
-    assert [(kind, slope) for kind, slope, *_ in found] == kinds
-    assert all(float(covered) >= 93 for _, slope, _, covered in found if slope != "none")
-    assert all(float(told) <= 2 for _, slope, told, _ in found if slope == "none")
-
-
-def test_the_table_of_slopes_is_that_of_the_script() -> None:
-    assert [line.count("|") for line in SCRIPT["slope_rates"](1)] == [6] * (2 + len([*SCRIPT["slope_tables"]()]))
+    assert SCRIPT["insert"](page) == page, "python docs/generators/verdict_rates.py"
 
 
 CLOSE = 0.06
@@ -75,11 +86,9 @@ CLOSE = 0.06
 
 
 def test_close_scores_are_seldom_refuted_at_the_margin_under_unequal_noise() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([\d.]+)% \| ([\d.]+)% \|$", made, re.MULTILINE)
-    assert [name for name, *_ in rows] == list(SCRIPT["BOUNDARIES"])
-    assert all(float(refuted) <= 100 * CLOSE for *_, refuted in rows)
+    rows = SCRIPT["read_rates"]("boundary")
+    assert [row["standard deviation of three runs"] for row in rows] == list(SCRIPT["BOUNDARIES"])
+    assert all(float(row["refuted"]) <= 100 * CLOSE for row in rows)
     name = "16 times as much at one of the best points"
     assert SCRIPT["on_boundary"](name, *SCRIPT["BOUNDARIES"][name], 20)[Verdict.REFUTED] <= 1, "pooled alone: 4 of 20"
 
@@ -90,19 +99,9 @@ def test_close_scores_are_seldom_refuted_at_the_margin(name: str) -> None:
     assert SCRIPT["on_boundary"](name, *SCRIPT["BOUNDARIES"][name], 300)[Verdict.REFUTED] <= CLOSE * 300
 
 
-def test_the_page_has_the_coverage_of_every_spread() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
-    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
-    rows = {
-        name: float(share) for name, share in re.findall(r"^\| ([^|]+) \| ([\d.]+)% \| [\d.]+ \|$", made, re.MULTILINE)
-    }
-    assert list(rows) == list(SCRIPT["SPREADS"])
-    *known, unseen = rows.values()
+def test_the_best_score_is_covered_under_every_spread() -> None:
+    rows = SCRIPT["read_rates"]("coverage")
+    assert [row["spread of three runs"] for row in rows] == list(SCRIPT["SPREADS"])
+    *known, unseen = (float(row["covered"]) for row in rows)
     assert min(known) >= 90
     assert unseen >= 80
-
-
-def test_the_coverage_is_that_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    globals_of_script = SCRIPT["coverage"].__globals__
-    monkeypatch.setitem(globals_of_script, "TABLES", 10)
-    assert [line.count("|") for line in SCRIPT["coverage"]()] == [4] * (2 + len(SCRIPT["SPREADS"]))
