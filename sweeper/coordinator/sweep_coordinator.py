@@ -29,6 +29,7 @@ from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.reports.content.score_scale import score_scale_of_config
+from dpsweep.reports.pages.page_memory import FILE as PAGE_FILE
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
@@ -66,7 +67,9 @@ from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
 from dpsweep.sweeper.processes import usual_garbage_collection
-from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, display_words_for_rule
+from dpsweep.sweeper.progress.display import Display, EstimatedTimeLeft, RemainingTime, StepProgress
+from dpsweep.sweeper.progress.live_page import LivePage
+from dpsweep.sweeper.progress.running_sweep import Phase, budget_in_words, words_for_rule
 from dpsweep.sweeper.searches.admission import (
     Retry,
     budget_raised_since_given_message,
@@ -75,11 +78,12 @@ from dpsweep.sweeper.searches.admission import (
 )
 from dpsweep.sweeper.searches.card import LOSSES_AFTER_CARD, PlannedCard
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
-from dpsweep.sweeper.searches.runner import Runner
+from dpsweep.sweeper.searches.runner import Runner, stored_results_of_trials
 from dpsweep.sweeper.timing.time_estimate import (
     Cost,
     Speeds,
     configs_of_plan_runs,
+    estimated_extraction_seconds,
     estimated_wall_seconds_of_plan,
     mean_seconds_of_run,
 )
@@ -227,12 +231,15 @@ class SweepCoordinator:
         if card.is_begun:
             queue = replace(queue, due=(), more=no_further_runs, all_known=True, losses=LOSSES_AFTER_CARD)
         self._write_plan_and_config(priced, folder)
-        stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check)
-        if not stopped:
-            self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
-        cache = folder.private_store.record_hashes_folder
-        print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
-        return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, stopped=stopped)
+        with self._display(priced, folder, queue, check) as display:
+            stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check, display)
+            if not stopped:
+                display.enter_phase(Phase.CARD if plan.card is not None else Phase.CHECKING)
+                self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
+            display.enter_phase(Phase.CHECKING)
+            cache = folder.private_store.record_hashes_folder
+            print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
+            return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, display, stopped=stopped)
 
     def _check_before_charge(self, priced: PricedPlan, folder: SweepFolder) -> TrainingCheck:
         """Tries what the plan needs, before anything is charged, and verifies the ledger's chain.
@@ -269,16 +276,19 @@ class SweepCoordinator:
         return priced if not recognised else replace(priced, plan=replace(plan, notes=(*plan.notes, recognised)))
 
     def _report_ended_or_stopped_sweep(
-        self, plan: Plan, folder: SweepFolder, queue: RunQueue, *, stopped: bool
+        self, plan: Plan, folder: SweepFolder, queue: RunQueue, display: Display, *, stopped: bool
     ) -> ExitCode:
         """Reports the sweep, or what is left of it if it was stopped."""
         request, states = self.request, queue.log.states_of_runs()
+        last = Phase.STOPPED if number_of_unfinished_runs(states, queue) else Phase.ENDED
         if stopped and number_of_unfinished_runs(states, queue):
+            display.enter_phase(last)
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
         if not number_of_unfinished_runs(states, queue):
             folder.private_store.note_finished_folder(folder.root)
+        display.enter_phase(Phase.DRAWING)
         return write_results_and_print_report(
             plan,
             folder,
@@ -289,10 +299,47 @@ class SweepCoordinator:
             storage=request.study,
             page=request.page,
             loggers=request.loggers,
+            before_print=lambda: display.enter_phase(last),
+        )
+
+    def _display(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Display:
+        """What shows this sweep while it runs, on the terminal and on its live page."""
+        plan, known = priced.plan, queue.known_runs
+        over = {trial.id for trial in known} - {trial.id for trial in queue.due}
+        seconds = self._estimated_seconds(priced, check.costs)
+        extraction = self._estimated_extraction_seconds(priced, check.costs)
+        words = words_for_rule(
+            priced.rule,
+            budget_in_words(self._ledger.statement(plan.account)),
+            seconds,
+            score_scale_of_config(plan.trials[0].config),
+            () if plan.proposed is not None else plan.trials,
+        )
+        results = stored_results_of_trials([trial for trial in known if trial.id in over], folder)
+        return Display(
+            StepProgress(
+                folder=folder,
+                total=queue.total,
+                done=len(known) - len(queue.due),
+                results={result.trial: result for result in results},
+            ),
+            words,
+            EstimatedTimeLeft(
+                features=RemainingTime(planned=extraction),
+                steps=RemainingTime(planned=None if seconds is None else seconds - (extraction or 0.0)),
+            ),
+            LivePage(
+                folder=folder.root,
+                account=plan.account,
+                plan=plan.id,
+                hides=priced.rule.hides_losers,
+                command=command_to_repeat(),
+                page=f"{folder.curator_folder.name}/{PAGE_FILE}" if self.request.page else "",
+            ),
         )
 
     def _run_due_trials_and_tell_if_stopped(
-        self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck
+        self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck, display: Display
     ) -> bool:
         """Runs the due trials, if any, and settles them; returns whether a stop was requested."""
         if queue.notice:
@@ -303,20 +350,11 @@ class SweepCoordinator:
             if not number_of_unfinished_runs(queue.log.states_of_runs(), queue):
                 print_line(queue.idle)
             return False
-        plan, runner = priced.plan, self._runner(priced, folder, queue, check)
-        seconds = self._estimated_seconds(priced, check.costs)
+        print_line(f"while it runs: {folder.live_page_path}, or `dpsweep watch`")
+        runner = self._runner(priced, folder, queue, check)
         clear_cached_prices()
         complaints: list[str] = []
-        budget = budget_in_words(self._ledger.statement(plan.account))
-        words = display_words_for_rule(
-            priced.rule, budget, seconds, score_scale_of_config(priced.plan.trials[0].config)
-        )
-        runs = StepProgress(folder=folder, total=queue.total, done=len(queue.known_runs) - len(queue.due))
-        with (
-            usual_garbage_collection(),
-            create_stop_file_on_signals(folder.stop_file_path),
-            Display(runs, words, seconds) as display,
-        ):
+        with usual_garbage_collection(), create_stop_file_on_signals(folder.stop_file_path):
 
             def refill_and_watch(waiting: int) -> tuple[Trial, ...]:
                 runs = queue.refill(waiting)
@@ -412,6 +450,12 @@ class SweepCoordinator:
             else estimated_wall_seconds_of_plan(
                 priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
             )
+        )
+
+    def _estimated_extraction_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
+        missing = self._number_of_records_without_features
+        return (
+            estimated_extraction_seconds(priced, costs, self._jobs_at_once(priced, costs), missing) if costs else None
         )
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
