@@ -28,7 +28,7 @@ from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import DAMAGE, exception_as_short_line
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.formatting import duration_text
-from dpsweep.sweeper.progress.running_sweep import LAST, CellState, LivePanel, Phase, RunningSweep
+from dpsweep.sweeper.progress.running_sweep import LAST, CellState, LiveCell, LivePanel, Phase, RunningSweep
 
 PAGE_SECONDS, BEAT_SECONDS = 2.0, 10.0
 """The page is written at most and at least so often while the coordinator is alive; a browser reads it as often."""
@@ -150,7 +150,7 @@ def live_page_html(file: LiveFile) -> str:
     stored = json.dumps(file.to_json(), allow_nan=False).replace("<", "\\u003c")
     title = f"{file.account}, plan {file.plan}: {sweep.phase.value}"
     scores = f'<p class="note scores">{_text(sweep.scores)}</p>' if sweep.panels else ""
-    parts = [*_header_parts(file, title), scores, *map(_panel_html, sweep.panels), *_latest_parts(file)]
+    parts = [*_header_parts(file), scores, *map(_panel_html, sweep.panels), *_latest_parts(file)]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -173,11 +173,11 @@ def _refresh(file: LiveFile) -> str:
     return f'<meta http-equiv="refresh" content="0; url={_text(file.page)}">' if file.page else ""
 
 
-def _header_parts(file: LiveFile, title: str) -> Iterator[str]:
+def _header_parts(file: LiveFile) -> Iterator[str]:
     """The title, what the sweep does, its bar, and its numbers."""
     sweep = file.sweep
     dead = f'<p class="alarm" id="dead" hidden>{_text(dead_sentence(file))}</p>' if not is_last(file) else ""
-    yield f"<header><h1>{_text(title)}</h1>{dead}</header><main>"
+    yield f"<header><h1>{_text(file.account)}, plan {_text(file.plan)}</h1>{dead}</header><main>"
     if sentence := ended_sentence(file):
         link = f' <a href="{_text(file.page)}">Its page</a>' if sweep.phase is Phase.ENDED and file.page else ""
         yield f'<p class="now">{_text(sentence)}{link}</p>'
@@ -214,23 +214,23 @@ def _numbers(file: LiveFile) -> Iterator[tuple[str, str]]:
 
 def _panel_html(panel: LivePanel) -> str:
     """A map as a table; the shade of a cell repeats its number."""
-    corner = " \\ ".join(filter(None, (panel.down, panel.across)))
-    heads = "".join(f'<th scope="col">{_text(name)}</th>' for name in panel.columns)
+    name, corner = _text(panel.name), _text(" \\ ".join(filter(None, (panel.down, panel.across))))
+    heads = "".join(f'<th scope="col">{_text(column)}</th>' for column in panel.columns)
     rows = "".join(
-        f'<tr><th scope="row">{_text(name)}</th>'
-        + "".join(
-            f'<td class="{cell.state.value}"{"" if cell.shade is None else f" style=--s:{cell.shade:.2f}"}>'
-            f"{_text(cell.text or _CELL_WORDS.get(cell.state, cell.state.value))}</td>"
-            for cell in cells
-        )
-        + "</tr>"
-        for name, cells in zip(panel.rows, panel.cells, strict=False)
+        f'<tr><th scope="row">{_text(row)}</th>{"".join(map(_cell_html, cells))}</tr>'
+        for row, cells in zip(panel.rows, panel.cells, strict=False)
     )
     return (
-        f'<section><h2>{_text(panel.name)}</h2><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{_text(panel.name)}"><table class="live"><thead><tr><th scope="col">{_text(corner)}</th>{heads}'
-        f"</tr></thead><tbody>{rows}</tbody></table></div></section>"
+        f'<section><h2>{name}</h2><div class="scroll" tabindex="0" role="region" aria-label="{name}">'
+        f'<table class="live" style="--columns:{len(panel.columns)}">'
+        f'<thead><tr><th scope="col">{corner}</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div></section>'
     )
+
+
+def _cell_html(cell: LiveCell) -> str:
+    if cell.shade is None:
+        return f'<td class="{cell.state.value} word">{_text(_CELL_WORDS.get(cell.state, cell.state.value))}</td>'
+    return f'<td class="{cell.state.value}" style="--s:{cell.shade:.2f}">{_text(cell.text)}</td>'
 
 
 _CELL_WORDS = {CellState.ABSENT: "", CellState.WAITING: "\N{MIDDLE DOT}"}
@@ -260,14 +260,15 @@ _OWN_STYLE = """
 progress{width:100%;height:.8rem;accent-color:var(--accent)}
 dl{display:flex;flex-wrap:wrap;gap:.6rem 2.5rem;margin:1rem 0}
 dt{color:var(--muted);font-size:.8125rem}dd{margin:0;font-weight:600}
-table.live{min-width:0}
-table.live td,table.live th{padding:.45rem .9rem;border:1px solid var(--line)}
-table.live td{text-align:right}
+table.live{table-layout:fixed;width:100%;min-width:calc(6rem + var(--columns)*3.1rem)}
+table.live td,table.live th{padding:.45rem .15rem;border:1px solid var(--line);text-align:center;font-size:.875rem}
+table.live th:first-child{width:6rem;font-size:.75rem;overflow-wrap:anywhere}table.live td.word{font-size:.6875rem}
 td.finished{background:color-mix(in srgb,var(--accent) calc(6% + 26%*var(--s)),var(--paper))}
 td.waiting,td.absent{color:var(--muted)}td.running{outline:2px solid var(--accent);outline-offset:-2px}
 """
 
 _AGE_SCRIPT = (
     "<script>{const s=JSON.parse(document.getElementById('sweep').textContent);"
-    f"document.getElementById('dead').hidden=Date.now()/1000-s.written<{DEAD_SECONDS}}}</script>"
+    f"const dead=Date.now()/1000-s.written>{DEAD_SECONDS};document.getElementById('dead').hidden=!dead;"
+    "document.querySelector('.now').hidden=dead}</script>"
 )
