@@ -18,7 +18,7 @@ from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder
 from dpsweep.sweeper.job.locks import is_lock_held
 from dpsweep.sweeper.progress.display import SECONDS, TerminalView
 from dpsweep.sweeper.progress.live_page import LiveFile, dead_sentence, ended_sentence, is_last
-from dpsweep.sweeper.progress.running_sweep import Phase
+from dpsweep.sweeper.progress.running_sweep import SweepPhase
 
 SWEEPS = "sweeps"
 """The folder of all sweeps below the current one, where a command does not name another."""
@@ -42,7 +42,7 @@ def watch(arguments: Sequence[str]) -> ExitCode:
             file = LiveFile.read(folder)
     file = LiveFile.read(folder)  # the coordinator writes the page before it gives its lock back
     print_line(ended_sentence(file) or dead_sentence(file))
-    if file.sweep.phase is not Phase.ENDED:
+    if file.sweep.phase is not SweepPhase.ENDED:
         return ExitCode.STOPPED
     print_line(folder / file.page)
     return ExitCode.DONE
@@ -53,7 +53,7 @@ def newest_unfinished_sweep(sweeps: Path) -> Path:
     pages = sorted(sweeps.glob(f"*/*/{LIVE_PAGE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for page in pages:
         with suppress(BadInput):  # a damaged page is no reason to see no other
-            if LiveFile.read(page.parent).sweep.phase is not Phase.ENDED:
+            if LiveFile.read(page.parent).sweep.phase is not SweepPhase.ENDED:
                 return page.parent
     last = f"; the last one is over: {pages[0].parent}" if pages else ""
     raise BadInput(f"Expected an unfinished sweep below {sweeps}/{last}. Name a folder, as in dpsweep watch FOLDER.")

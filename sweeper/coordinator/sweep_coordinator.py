@@ -28,8 +28,6 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.team_folder import access_failure_text
-from dpsweep.reports.content.score_scale import score_scale_of_config
-from dpsweep.reports.pages.page_memory import FILE as PAGE_FILE
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
@@ -67,9 +65,8 @@ from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
 from dpsweep.sweeper.processes import usual_garbage_collection
-from dpsweep.sweeper.progress.display import Display, EstimatedTimeLeft, RemainingTime, StepProgress
-from dpsweep.sweeper.progress.live_page import LivePage
-from dpsweep.sweeper.progress.running_sweep import Phase, budget_in_words, words_for_rule
+from dpsweep.sweeper.progress.display import Display, display_of_sweep
+from dpsweep.sweeper.progress.running_sweep import SweepPhase, budget_in_words
 from dpsweep.sweeper.searches.admission import (
     Retry,
     budget_raised_since_given_message,
@@ -78,12 +75,11 @@ from dpsweep.sweeper.searches.admission import (
 )
 from dpsweep.sweeper.searches.card import LOSSES_AFTER_CARD, PlannedCard
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
-from dpsweep.sweeper.searches.runner import Runner, stored_results_of_trials
+from dpsweep.sweeper.searches.runner import Runner
 from dpsweep.sweeper.timing.time_estimate import (
     Cost,
     Speeds,
     configs_of_plan_runs,
-    estimated_extraction_seconds,
     estimated_wall_seconds_of_plan,
     mean_seconds_of_run,
 )
@@ -234,9 +230,9 @@ class SweepCoordinator:
         with self._display(priced, folder, queue, check) as display:
             stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check, display)
             if not stopped:
-                display.enter_phase(Phase.CARD if plan.card is not None else Phase.CHECKING)
+                display.enter_phase(SweepPhase.CHECKING if plan.card is None else SweepPhase.CARD)
                 self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
-            display.enter_phase(Phase.CHECKING)
+            display.enter_phase(SweepPhase.CHECKING)
             cache = folder.private_store.record_hashes_folder
             print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
             return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, display, stopped=stopped)
@@ -280,15 +276,16 @@ class SweepCoordinator:
     ) -> ExitCode:
         """Reports the sweep, or what is left of it if it was stopped."""
         request, states = self.request, queue.log.states_of_runs()
-        last = Phase.STOPPED if number_of_unfinished_runs(states, queue) else Phase.ENDED
-        if stopped and number_of_unfinished_runs(states, queue):
+        unfinished = number_of_unfinished_runs(states, queue)
+        last = SweepPhase.STOPPED if unfinished else SweepPhase.ENDED
+        if stopped and unfinished:
             display.enter_phase(last)
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
-        if not number_of_unfinished_runs(states, queue):
+        if not unfinished:
             folder.private_store.note_finished_folder(folder.root)
-        display.enter_phase(Phase.DRAWING)
+        display.enter_phase(SweepPhase.DRAWING)
         return write_results_and_print_report(
             plan,
             folder,
@@ -303,39 +300,17 @@ class SweepCoordinator:
         )
 
     def _display(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Display:
-        """What shows this sweep while it runs, on the terminal and on its live page."""
-        plan, known = priced.plan, queue.known_runs
-        over = {trial.id for trial in known} - {trial.id for trial in queue.due}
-        seconds = self._estimated_seconds(priced, check.costs)
-        extraction = self._estimated_extraction_seconds(priced, check.costs)
-        words = words_for_rule(
-            priced.rule,
-            budget_in_words(self._ledger.statement(plan.account)),
-            seconds,
-            score_scale_of_config(plan.trials[0].config),
-            () if plan.proposed is not None else plan.trials,
-        )
-        results = stored_results_of_trials([trial for trial in known if trial.id in over], folder)
-        return Display(
-            StepProgress(
-                folder=folder,
-                total=queue.total,
-                done=len(known) - len(queue.due),
-                results={result.trial: result for result in results},
-            ),
-            words,
-            EstimatedTimeLeft(
-                features=RemainingTime(planned=extraction),
-                steps=RemainingTime(planned=None if seconds is None else seconds - (extraction or 0.0)),
-            ),
-            LivePage(
-                folder=folder.root,
-                account=plan.account,
-                plan=plan.id,
-                hides=priced.rule.hides_losers,
-                command=command_to_repeat(),
-                page=f"{folder.curator_folder.name}/{PAGE_FILE}" if self.request.page else "",
-            ),
+        return display_of_sweep(
+            priced,
+            folder,
+            total=queue.total,
+            known=queue.known_runs,
+            due=queue.due,
+            budget=budget_in_words(self._ledger.statement(priced.plan.account)),
+            seconds=self._estimated_seconds(priced, check.costs),
+            of_runs=self._estimated_seconds(priced, check.costs, missing=0),
+            command=command_to_repeat(),
+            draws_page=self.request.page,
         )
 
     def _run_due_trials_and_tell_if_stopped(
@@ -351,9 +326,8 @@ class SweepCoordinator:
                 print_line(queue.idle)
             return False
         print_line(f"while it runs: {folder.live_page_path}, or `dpsweep watch`")
-        runner = self._runner(priced, folder, queue, check)
+        runner, complaints = self._runner(priced, folder, queue, check), list[str]()
         clear_cached_prices()
-        complaints: list[str] = []
         with usual_garbage_collection(), create_stop_file_on_signals(folder.stop_file_path):
 
             def refill_and_watch(waiting: int) -> tuple[Trial, ...]:
@@ -438,25 +412,16 @@ class SweepCoordinator:
         price_table.print_price_of_plan(priced, statement, view, time_text, data)
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        return price_table.estimated_time_text(
-            self._estimated_seconds(priced, costs),
-            self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs)),
-        )
+        where = self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs))
+        return price_table.estimated_time_text(self._estimated_seconds(priced, costs), where)
 
-    def _estimated_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
-        return (
-            None
-            if costs is None
-            else estimated_wall_seconds_of_plan(
-                priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
-            )
-        )
-
-    def _estimated_extraction_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
-        missing = self._number_of_records_without_features
-        return (
-            estimated_extraction_seconds(priced, costs, self._jobs_at_once(priced, costs), missing) if costs else None
-        )
+    def _estimated_seconds(
+        self, priced: PricedPlan, costs: Mapping[str, Cost] | None, missing: int | None = None
+    ) -> float | None:
+        if costs is None:
+            return None
+        missing = self._number_of_records_without_features if missing is None else missing
+        return estimated_wall_seconds_of_plan(priced, costs, self._jobs_at_once(priced, costs), missing)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.

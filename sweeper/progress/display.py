@@ -23,10 +23,13 @@ from types import TracebackType
 
 from dpsweep.accounting.errors import NoReceipt
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from dpsweep.reports.content.score_scale import score_scale_of_config
+from dpsweep.reports.pages.page_memory import FILE
 from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
 from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.progress.live_page import LivePage
@@ -35,10 +38,11 @@ from dpsweep.sweeper.progress.running_sweep import (
     RUNS,
     CellState,
     DisplayWords,
-    Phase,
     RunningSweep,
     Snapshot,
+    SweepPhase,
     TimeLeft,
+    words_for_rule,
 )
 from dpsweep.sweeper.terminal import Terminal, can_draw_progress_bar, progress_bar_on_terminal
 from dpsweep.sweeper.trial.session import PROGRESS
@@ -318,7 +322,7 @@ class TerminalView:
 
     def __init__(self) -> None:
         self._printed, self._tenth = time.monotonic(), -1
-        self._phase, self._since = Phase.TRAINING, self._printed
+        self._phase, self._since = SweepPhase.TRAINING, self._printed
         self._terminal = Terminal(soft_wrap=True)
         self._bar = progress_bar_on_terminal(
             self._terminal, NARROW, disable=not can_draw_progress_bar(self._terminal.console)
@@ -373,7 +377,7 @@ class Display:
         self, runs: StepProgress, words: DisplayWords, left: EstimatedTimeLeft, page: LivePage | None = None
     ) -> None:
         self._runs, self._words, self._left, self._page = runs, words, left, page
-        self._phase = Phase.TRAINING
+        self._phase = SweepPhase.TRAINING
         self._stop, self._looking = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch_folder, daemon=True)
         self._view = TerminalView()
@@ -388,14 +392,14 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._phase not in LAST:
-            self.enter_phase(Phase.STOPPED)
+            self.enter_phase(SweepPhase.STOPPED)
 
     def add_watched_trials(self, trials: Sequence[Trial]) -> None:
         """Also watches these trials, which are about to be run."""
         with self._looking:
             self._runs.add_watched_trials(trials)
 
-    def enter_phase(self, phase: Phase) -> None:
+    def enter_phase(self, phase: SweepPhase) -> None:
         """Names what the coordinator does from now on; at the last phase the display ends, before what is printed."""
         if self._phase in RUNS:
             self._refresh_display(self._runs.number_of_unfinished_watched_trials)
@@ -424,3 +428,41 @@ class Display:
             self._view.show(sweep, now)
             if self._page is not None:
                 self._page.write_if_due(sweep, now)
+
+
+def display_of_sweep(
+    priced: PricedPlan,
+    folder: SweepFolder,
+    *,
+    total: int,
+    known: Sequence[Trial],
+    due: Sequence[Trial],
+    budget: str,
+    seconds: float | None,
+    of_runs: float | None,
+    command: str,
+    draws_page: bool,
+) -> Display:
+    """The display of a plan's sweep, of whose `total` runs these are `known` and due.
+
+    `seconds` are the planned ones, `of_runs` those without features. `command` repeats the sweep, whose curator's page
+    is drawn in the end if it `draws_page`.
+    """
+    plan, waiting = priced.plan, {trial.id for trial in due}
+    stored = (TrialResult.read(folder.trial_folder(trial.id)) for trial in known if trial.id not in waiting)
+    results = {result.trial: result for result in stored if result is not None}
+    scale, points = score_scale_of_config(plan.trials[0].config), plan.trials if plan.proposed is None else ()
+    before = None if seconds is None or of_runs is None else seconds - of_runs
+    return Display(
+        StepProgress(folder=folder, total=total, done=len(known) - len(due), results=results),
+        words_for_rule(priced.rule, budget, seconds, scale, points),
+        EstimatedTimeLeft(features=RemainingTime(planned=before), steps=RemainingTime(planned=of_runs)),
+        LivePage(
+            folder=folder.root,
+            account=plan.account,
+            plan=plan.id,
+            hides=priced.rule.hides_losers,
+            command=command,
+            page=f"{folder.curator_folder.name}/{FILE}" if draws_page else "",
+        ),
+    )

@@ -28,7 +28,7 @@ from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import DAMAGE, exception_as_short_line
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.formatting import duration_text
-from dpsweep.sweeper.progress.running_sweep import LAST, CellState, LiveCell, LivePanel, Phase, RunningSweep
+from dpsweep.sweeper.progress.running_sweep import LAST, CellState, LiveCell, LivePanel, RunningSweep, SweepPhase
 
 PAGE_SECONDS, BEAT_SECONDS = 2.0, 10.0
 """The page is written at most and at least so often while the coordinator is alive; a browser reads it as often."""
@@ -126,7 +126,7 @@ def _write_in_one_rename(path: Path, content: bytes) -> None:
 
 def ended_sentence(file: LiveFile) -> str:
     """Where the results of a sweep that is over are, or how one that stopped goes on; empty while it runs."""
-    if file.sweep.phase is Phase.ENDED:
+    if file.sweep.phase is SweepPhase.ENDED:
         return "The sweep is over."
     return f"The sweep is {file.sweep.phase.value}. The same command goes on: {file.command}" if is_last(file) else ""
 
@@ -168,7 +168,7 @@ _CONTENT_POLICY = (
 
 def _refresh(file: LiveFile) -> str:
     """A page whose sweep is over leads to the curator's page; one that stopped may go on some day."""
-    if file.sweep.phase is not Phase.ENDED:
+    if file.sweep.phase is not SweepPhase.ENDED:
         return f'<meta http-equiv="refresh" content="{BEAT_SECONDS if is_last(file) else PAGE_SECONDS:.0f}">'
     return f'<meta http-equiv="refresh" content="0; url={_text(file.page)}">' if file.page else ""
 
@@ -179,7 +179,7 @@ def _header_parts(file: LiveFile) -> Iterator[str]:
     dead = f'<p class="alarm" id="dead" hidden>{_text(dead_sentence(file))}</p>' if not is_last(file) else ""
     yield f"<header><h1>{_text(file.account)}, plan {_text(file.plan)}</h1>{dead}</header><main>"
     if sentence := ended_sentence(file):
-        link = f' <a href="{_text(file.page)}">Its page</a>' if sweep.phase is Phase.ENDED and file.page else ""
+        link = f' <a href="{_text(file.page)}">Its page</a>' if sweep.phase is SweepPhase.ENDED and file.page else ""
         yield f'<p class="now">{_text(sentence)}{link}</p>'
     else:
         yield f'<p class="now">{_text(_DOT.join(filter(None, (sweep.phase.value, sweep.time_left))))}</p>'

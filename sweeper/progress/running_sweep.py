@@ -10,7 +10,7 @@ charged, which the sweep's page shows too (`CountedTrials`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from statistics import fmean
@@ -28,7 +28,7 @@ from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 
 
-class Phase(StrEnum):
+class SweepPhase(StrEnum):
     """What a sweep does at the moment."""
 
     FEATURES = "preparing features"
@@ -42,15 +42,15 @@ class Phase(StrEnum):
     ENDED = "over"
 
 
-RUNS = frozenset({Phase.FEATURES, Phase.TRAINING, Phase.SCORING, Phase.SEARCHING})
+RUNS = frozenset({SweepPhase.FEATURES, SweepPhase.TRAINING, SweepPhase.SCORING, SweepPhase.SEARCHING})
 """The phases in which jobs are at work."""
 
-LAST = frozenset({Phase.STOPPED, Phase.ENDED})
+LAST = frozenset({SweepPhase.STOPPED, SweepPhase.ENDED})
 """The phases after which the coordinator does nothing more."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress(Stored):
+class DoneOfAll(Stored):
     """How many of something are done, and how many there are."""
 
     done: Count
@@ -87,7 +87,7 @@ class LivePanel(Stored):
     columns: tuple[str, ...]
     down: str
     rows: tuple[str, ...]
-    cells: tuple[tuple[LiveCell, ...], ...]
+    cells: tuple[tuple[LiveCell, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +136,12 @@ class RunningSweep(Stored):
     trials ended, and `ended` which ended since the last moment.
     """
 
-    phase: Phase
+    phase: SweepPhase
     activity: str
     remarks: tuple[str, ...]
-    runs: Progress | None = None
-    steps: Progress | None = None
-    features: Progress | None = None
+    runs: DoneOfAll | None = None
+    steps: DoneOfAll | None = None
+    features: DoneOfAll | None = None
     share: float | None = None
     seconds: float | None = None
     to_first_step: float | None = None
@@ -175,7 +175,7 @@ class RunningSweep(Stored):
 class DisplayWords(Protocol):
     """What may be shown of one kind of search."""
 
-    def shown(self, snapshot: Snapshot, left: TimeLeft, phase: Phase) -> RunningSweep:
+    def shown(self, snapshot: Snapshot, left: TimeLeft, phase: SweepPhase) -> RunningSweep:
         """The sweep at this moment; while jobs are at work, the snapshot says more than the phase."""
         ...
 
@@ -201,7 +201,7 @@ class CountedTrials:
         """The maps, laid out once where all points are known."""
         return panel_layouts(self.points)
 
-    def shown(self, snapshot: Snapshot, left: TimeLeft, phase: Phase) -> RunningSweep:
+    def shown(self, snapshot: Snapshot, left: TimeLeft, phase: SweepPhase) -> RunningSweep:
         """Remaining time, steps, failures, budget, and the maps."""
         before, total = snapshot.done - len(snapshot.ended), snapshot.total
         ended = (
@@ -213,7 +213,10 @@ class CountedTrials:
         )
         self._latest[:] = [*self._latest, *ended][-LATEST:]
         phase = _phase_of_runs(snapshot) if phase in RUNS else phase
-        activity = {Phase.FEATURES: _features_progress_text(snapshot), Phase.TRAINING: _running_steps_text(snapshot)}
+        activity = {
+            SweepPhase.FEATURES: _features_progress_text(snapshot),
+            SweepPhase.TRAINING: _running_steps_text(snapshot),
+        }
         remarks = (
             f"{snapshot.stopped} stopped" if snapshot.stopped else "",
             f"{snapshot.killed} killed" if snapshot.killed else "",
@@ -224,8 +227,8 @@ class CountedTrials:
             phase=phase,
             activity=activity.get(phase, phase.value),
             remarks=tuple(filter(None, remarks)),
-            runs=Progress(done=snapshot.done, total=total),
-            steps=Progress(done=snapshot.steps[0], total=snapshot.steps[1]) if snapshot.trials else None,
+            runs=DoneOfAll(done=snapshot.done, total=total),
+            steps=DoneOfAll(done=snapshot.steps[0], total=snapshot.steps[1]) if snapshot.trials else None,
             features=_features_progress(snapshot),
             share=snapshot.share,
             seconds=left.seconds,
@@ -247,12 +250,12 @@ class HiddenTries:
     budget: str
     planned: float | None
 
-    def shown(self, snapshot: Snapshot, left: TimeLeft, phase: Phase) -> RunningSweep:
+    def shown(self, snapshot: Snapshot, left: TimeLeft, phase: SweepPhase) -> RunningSweep:
         """That the search is at work, and the planned time: the number of tries is as secret as the noise."""
         planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} in the mean over all draws"
         features = _features_progress(snapshot) if phase in RUNS else None
         if phase in RUNS:
-            phase = Phase.SEARCHING if features is None else Phase.FEATURES
+            phase = SweepPhase.SEARCHING if features is None else SweepPhase.FEATURES
         return RunningSweep(
             phase=phase,
             activity=phase.value if features is None else _features_progress_text(snapshot),
@@ -288,12 +291,12 @@ def budget_in_words(statement: Statement) -> str:
     )
 
 
-def _phase_of_runs(snapshot: Snapshot) -> Phase:
+def _phase_of_runs(snapshot: Snapshot) -> SweepPhase:
     """Features come before the first step, scores after the last one."""
     if snapshot.features is not None:
-        return Phase.FEATURES
+        return SweepPhase.FEATURES
     scores = bool(snapshot.running) and all(done >= steps for done, steps in snapshot.running)
-    return Phase.SCORING if scores else Phase.TRAINING
+    return SweepPhase.SCORING if scores else SweepPhase.TRAINING
 
 
 def _ended_trial_text(result: TrialResult, scale: ScoreScale) -> str:
@@ -313,9 +316,9 @@ def _running_steps_text(snapshot: Snapshot) -> str:
     return f"{len(snapshot.running)} running, step {done}{f' to {most}' if most > done else ''} of {steps}"
 
 
-def _features_progress(snapshot: Snapshot) -> Progress | None:
+def _features_progress(snapshot: Snapshot) -> DoneOfAll | None:
     """The features that are computed before the first step."""
-    return None if snapshot.features is None else Progress(done=snapshot.features[0], total=snapshot.features[1])
+    return None if snapshot.features is None else DoneOfAll(done=snapshot.features[0], total=snapshot.features[1])
 
 
 def _features_progress_text(snapshot: Snapshot) -> str:
@@ -328,26 +331,20 @@ SPARSE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PanelLayout:
-    """A panel, and the trials in each of its cells, by row and column."""
+    """A panel without its cells, and the trials of each cell, by row and column."""
 
-    name: str
-    across: str
-    columns: tuple[str, ...]
-    down: str
-    rows: tuple[str, ...]
+    panel: LivePanel
     trials: Mapping[tuple[int, int], tuple[str, ...]]
 
 
 def filled_panels(layouts: Sequence[PanelLayout], snapshot: Snapshot, scale: ScoreScale) -> tuple[LivePanel, ...]:
     """The maps with what is known of each point."""
-    means = {place: _mean_score(ids, snapshot) for one in layouts for place, ids in _places(one)}
+    means = {ids: _mean_score(ids, snapshot) for one in layouts for ids in one.trials.values()}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
 
-    def cell(layout: PanelLayout, row: int, column: int) -> LiveCell:
-        ids = layout.trials.get((row, column), ())
-        mean = means.get((layout.name, row, column))
-        if mean is None:
+    def cell(ids: tuple[str, ...]) -> LiveCell:
+        if (mean := means.get(ids)) is None:
             return LiveCell(state=_state_of_unscored_point(ids, snapshot))
         scored = sum(_has_score(one, snapshot) for one in ids)
         return LiveCell(
@@ -357,23 +354,15 @@ def filled_panels(layouts: Sequence[PanelLayout], snapshot: Snapshot, scale: Sco
         )
 
     return tuple(
-        LivePanel(
-            name=one.name,
-            across=one.across,
-            columns=one.columns,
-            down=one.down,
-            rows=one.rows,
+        replace(
+            one.panel,
             cells=tuple(
-                tuple(cell(one, row, column) for column in range(len(one.columns))) for row in range(len(one.rows))
+                tuple(cell(one.trials.get((row, column), ())) for column in range(len(one.panel.columns)))
+                for row in range(len(one.panel.rows))
             ),
         )
         for one in layouts
     )
-
-
-def _places(layout: PanelLayout) -> list[tuple[tuple[str, int, int], tuple[str, ...]]]:
-    """The trials of each cell, by the panel's name, row and column."""
-    return [((layout.name, *place), ids) for place, ids in layout.trials.items()]
 
 
 def _has_score(trial: str, snapshot: Snapshot) -> bool:
@@ -419,35 +408,21 @@ def _panels_of_method(method: str, trials: Sequence[Trial]) -> tuple[PanelLayout
         )
         cells = groups.setdefault(", ".join((method, *named)), {})
         cells[row, column] = (*cells.get((row, column), ()), trial.id)
-    columns = tuple(ticks[across]) if across is not None else ("",)
-    rows = tuple(ticks[down]) if down is not None else ("",)
-    points = sum(map(len, groups.values()))
-    if len(groups) * len(rows) * len(columns) > SPARSE * points:
-        return (_list_of_points(method, trials, settings),)
+    columns = ("",) if across is None else tuple(ticks[across])
+    rows = ("",) if down is None else tuple(ticks[down])
+    if len(groups) * len(rows) * len(columns) > SPARSE * sum(map(len, groups.values())):
+        points: dict[str, tuple[str, ...]] = {}
+        for trial, own in zip(trials, settings, strict=True):
+            name = ", ".join(f"{axis_label(key)} {setting_text(value)}" for key, value in own.items())
+            points[name] = (*points.get(name, ()), trial.id)
+        groups = {method: {(row, 0): ids for row, ids in enumerate(points.values())}}
+        across, columns, down, rows = None, ("",), "point", tuple(points)
     return tuple(
         PanelLayout(
-            name=name,
-            across="" if across is None else axis_label(across),
-            columns=columns,
-            down="" if down is None else axis_label(down),
-            rows=rows,
+            panel=LivePanel(
+                name=name, across=axis_label(across or ""), columns=columns, down=axis_label(down or ""), rows=rows
+            ),
             trials=cells,
         )
         for name, cells in groups.items()
-    )
-
-
-def _list_of_points(method: str, trials: Sequence[Trial], settings: Sequence[Mapping[str, object]]) -> PanelLayout:
-    """A row for each point, in the order of the trials."""
-    points: dict[str, tuple[str, ...]] = {}
-    for trial, own in zip(trials, settings, strict=True):
-        name = ", ".join(f"{axis_label(key)} {setting_text(value)}" for key, value in own.items())
-        points[name] = (*points.get(name, ()), trial.id)
-    return PanelLayout(
-        name=method,
-        across="",
-        columns=("",),
-        down="point",
-        rows=tuple(points),
-        trials={(row, 0): ids for row, ids in enumerate(points.values())},
     )

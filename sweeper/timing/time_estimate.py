@@ -115,24 +115,16 @@ def estimated_wall_seconds_of_plan(
 ) -> float | None:
     """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run.
 
-    Before them the features of so many `missing` records are extracted. None if the mean time of a point is unknown.
+    Before them the features of so many `missing` records are extracted, which the workers divide among them. None if
+    the mean time of a point is unknown.
     """
     if (mean := mean_seconds_of_run(priced.plan, costs)) is None:
         return None
-    search = mean * priced.expected_runs / _runs_at_once(priced, workers)
+    at_once = min(max(1, workers), math.ceil(priced.expected_runs))
+    search = mean * priced.expected_runs / at_once
     finals = [final for final in priced.plan.final_runs if timing_key_of_config(final.config) in costs]
-    extraction = estimated_extraction_seconds(priced, costs, workers, missing)
+    extraction = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0) / at_once
     return extraction + search + max((_seconds_of_trial(final, costs) for final in finals), default=0.0)
-
-
-def estimated_extraction_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int) -> float:
-    """Wall time of extracting the features of so many `missing` records, which the workers divide among them."""
-    seconds = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0)
-    return seconds / _runs_at_once(priced, workers)
-
-
-def _runs_at_once(priced: PricedPlan, workers: int) -> int:
-    return min(max(1, workers), math.ceil(priced.expected_runs))
 
 
 def rough_duration_text(seconds: float) -> str:

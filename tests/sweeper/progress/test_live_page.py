@@ -28,9 +28,9 @@ from dpsweep.sweeper.progress.live_page import BEAT_SECONDS, PAGE_SECONDS, LiveF
 from dpsweep.sweeper.progress.running_sweep import (
     CellState,
     CountedTrials,
-    Phase,
     RunningSweep,
     Snapshot,
+    SweepPhase,
     TimeLeft,
     words_for_rule,
 )
@@ -112,19 +112,19 @@ def test_without_a_planned_time_the_features_tell_when_the_first_step_comes() ->
 def test_the_phases_are_named(trials: tuple[Trial, ...]) -> None:
     words = CountedTrials(budget="b", points=trials)
 
-    def line(phase: Phase = Phase.TRAINING, **known: object) -> str:
+    def line(phase: SweepPhase = SweepPhase.TRAINING, **known: object) -> str:
         return words.shown(snapshot(trials, **known), TimeLeft(seconds=60.0), phase).state
 
     assert line(features=(5, 10)) == "about 60 s to go | features of 5 of 10 records | 0 failed | b"
     assert line(running=((3, 40),)) == "about 60 s to go | 1 running, step 3 of 40 | 0 failed | b"
     assert line(running=((40, 40),)) == "about 60 s to go | scoring | 0 failed | b"
-    assert line(Phase.DRAWING) == "writing the results and drawing the page | 0 failed | b"
+    assert line(SweepPhase.DRAWING) == "writing the results and drawing the page | 0 failed | b"
 
 
 def test_the_cells_of_a_composed_map_fill(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     ended = [result(trials[0], 0.5), result(trials[1], 0.9), result(trials[2], 0.0, Status.FAILED)]
     sweep = CountedTrials(budget="b", points=trials).shown(
-        snapshot(trials, ended, states={trials[3].id: CellState.RUNNING}), TimeLeft(), Phase.TRAINING
+        snapshot(trials, ended, states={trials[3].id: CellState.RUNNING}), TimeLeft(), SweepPhase.TRAINING
     )
     (panel,) = sweep.panels
     assert (panel.across, panel.columns, panel.down, panel.rows) == ("lr", ("0.5", "1", "2"), "clip_norm", ("1", "2"))
@@ -155,7 +155,7 @@ def test_points_that_a_sampler_proposes_are_a_list(
         replace(trial, axes={"trainer.lr": 0.1 * (place + 1), "trainer.clip_norm": 1.0 + place})
         for place, trial in enumerate(trials)
     ]
-    (panel,) = CountedTrials(budget="b").shown(snapshot(proposed), TimeLeft(), Phase.TRAINING).panels
+    (panel,) = CountedTrials(budget="b").shown(snapshot(proposed), TimeLeft(), SweepPhase.TRAINING).panels
     assert (len(panel.rows), len(panel.columns)) == (6, 1)
     assert panel.rows[0] == "lr 0.1, clip_norm 1"
 
@@ -174,7 +174,7 @@ def test_a_rule_that_hides_its_losers_shows_no_cell_no_count_and_no_score(
     assert len(hiding) >= 6
     for rule in hiding:
         words = words_for_rule(rule, "a budget", 60.0, points=trials)
-        for phase in (Phase.TRAINING, Phase.CHECKING, Phase.DRAWING, Phase.ENDED):
+        for phase in (SweepPhase.TRAINING, SweepPhase.CHECKING, SweepPhase.DRAWING, SweepPhase.ENDED):
             shown = set()
             for tries in (1, 3, 6):
                 ended = [result(trial, 0.625) for trial in trials[: tries - 1]]
@@ -195,7 +195,7 @@ def test_a_rule_that_hides_its_losers_shows_no_cell_no_count_and_no_score(
 
 def test_the_page_is_the_owners_and_is_written_as_a_sign_of_life(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     words = CountedTrials(budget="<b>", points=trials)
-    sweep = words.shown(snapshot(trials), TimeLeft(seconds=9.0), Phase.TRAINING)
+    sweep = words.shown(snapshot(trials), TimeLeft(seconds=9.0), SweepPhase.TRAINING)
     page = written(tmp_path, sweep)
     assert stat.S_IMODE(page.path.stat().st_mode) == 0o600
     assert "<b>" not in page.path.read_text()
@@ -213,11 +213,11 @@ def test_the_page_is_the_owners_and_is_written_as_a_sign_of_life(trials: tuple[T
     assert is_written(sweep, BEAT_SECONDS)
     assert not is_written(other, BEAT_SECONDS + PAGE_SECONDS - 0.1)
     assert is_written(other, BEAT_SECONDS + PAGE_SECONDS)
-    assert is_written(replace(other, phase=Phase.DRAWING), BEAT_SECONDS + PAGE_SECONDS), "a new phase at once"
+    assert is_written(replace(other, phase=SweepPhase.DRAWING), BEAT_SECONDS + PAGE_SECONDS), "a new phase at once"
 
 
 def test_a_disk_that_takes_no_page_ends_no_sweep(trials: tuple[Trial, ...], tmp_path: Path) -> None:
-    sweep = CountedTrials(budget="b", points=trials).shown(snapshot(trials), TimeLeft(), Phase.TRAINING)
+    sweep = CountedTrials(budget="b", points=trials).shown(snapshot(trials), TimeLeft(), SweepPhase.TRAINING)
     assert not written(tmp_path / "gone", sweep).path.exists()
 
 
@@ -232,7 +232,7 @@ def test_watch_says_what_became_of_a_sweep(
     with pytest.raises(BadInput, match=r"with live.html"):
         watch([str(folder)])
     words = CountedTrials(budget="b", points=trials)
-    running = words.shown(snapshot(trials, [result(trials[0], 0.5)]), TimeLeft(seconds=60.0), Phase.TRAINING)
+    running = words.shown(snapshot(trials, [result(trials[0], 0.5)]), TimeLeft(seconds=60.0), SweepPhase.TRAINING)
     page = written(folder, running)
     before = page.path.read_bytes()
     assert watch([]) is ExitCode.STOPPED, "nobody holds the coordinator's lock"
@@ -242,7 +242,7 @@ def test_watch_says_what_became_of_a_sweep(
     assert [path.name for path in folder.iterdir()] == ["live.html"]
     assert page.path.read_bytes() == before
 
-    turns = iter([running, replace(running, phase=Phase.DRAWING), replace(running, phase=Phase.ENDED)])
+    turns = iter([running, replace(running, phase=SweepPhase.DRAWING), replace(running, phase=SweepPhase.ENDED)])
     with file_lock(SweepFolder(root=folder).coordinator_lock_path, "The sweep"):
         monkeypatch.setattr("time.sleep", lambda seconds: page.write_if_due(next(turns), BEAT_SECONDS))
         assert watch([]) is ExitCode.DONE
@@ -251,14 +251,14 @@ def test_watch_says_what_became_of_a_sweep(
     assert lines[-2:] == ["The sweep is over.", str(Path("sweeps/digits/p/curator/report.html"))]
     with pytest.raises(BadInput, match="the last one is over: sweeps/digits/p"):
         watch([])
-    stopped = written(folder, replace(running, phase=Phase.STOPPED))
+    stopped = written(folder, replace(running, phase=SweepPhase.STOPPED))
     assert watch([]) is ExitCode.STOPPED
     assert "The same command goes on: dpsweep sweep a=1" in capsys.readouterr().out
     assert 'id="dead"' not in stopped.path.read_text()
 
 
 def test_a_page_that_somebody_changed_is_refused_in_one_sentence(trials: tuple[Trial, ...], tmp_path: Path) -> None:
-    sweep = CountedTrials(budget="b", points=trials).shown(snapshot(trials), TimeLeft(), Phase.TRAINING)
+    sweep = CountedTrials(budget="b", points=trials).shown(snapshot(trials), TimeLeft(), SweepPhase.TRAINING)
     page = written(tmp_path, sweep)
     page.path.write_text(page.path.read_text().replace('"phase": "training"', '"phase": "winning"'))
     with pytest.raises(BadInput, match="to be a live page"):
@@ -269,7 +269,9 @@ def test_an_ended_page_leads_to_the_curators_and_a_running_one_shows_itself_anew
     trials: tuple[Trial, ...], tmp_path: Path
 ) -> None:
     words = CountedTrials(budget="b", points=trials)
-    training, ended = (words.shown(snapshot(trials), TimeLeft(), phase) for phase in (Phase.TRAINING, Phase.ENDED))
+    training, ended = (
+        words.shown(snapshot(trials), TimeLeft(), phase) for phase in (SweepPhase.TRAINING, SweepPhase.ENDED)
+    )
     written(tmp_path, training)
     running = LiveFile.read(tmp_path)
     assert '<meta http-equiv="refresh" content="2">' in live_page_html(running)
@@ -302,7 +304,7 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_no_version_of_a_hidden_searchs_page_says_more_than_its_phase(versions: list[str], tmp_path: Path) -> None:
     dpsweep.sweep([*FOUR, "tuning=private_selection", "tuning.mean=3", "page=false"])
     sweeps = [re.sub(r'"(began|written)": [\d.e+]+, ', "", one.partition('id="sweep">')[2]) for one in versions]
-    allowed = {Phase.SEARCHING.value, Phase.CHECKING.value, Phase.DRAWING.value, Phase.ENDED.value}
+    allowed = {SweepPhase.SEARCHING.value, SweepPhase.CHECKING.value, SweepPhase.DRAWING.value, SweepPhase.ENDED.value}
     assert 3 <= len(set(sweeps)) <= len(allowed)
     assert {re.findall(r'"phase": "([^"]*)"', one)[0] for one in sweeps} <= allowed
     ids = [path.name for path in (tmp_path / "sweeps").glob("*/*/trials/*")]

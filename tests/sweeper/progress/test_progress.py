@@ -25,7 +25,7 @@ from dpsweep.sweeper import terminal
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.progress import display as module
 from dpsweep.sweeper.progress.display import Display, EstimatedTimeLeft, RemainingTime, StepProgress
-from dpsweep.sweeper.progress.running_sweep import CountedTrials, DisplayWords, HiddenTries, Phase, TimeLeft
+from dpsweep.sweeper.progress.running_sweep import CountedTrials, DisplayWords, HiddenTries, SweepPhase, TimeLeft
 from dpsweep.sweeper.terminal import can_draw_progress_bar
 from dpsweep.sweeper.trial import session
 from tests.randomized import SEARCHES, TRAINS
@@ -114,7 +114,7 @@ def test_a_killed_run_is_seen_at_the_next_look_and_counts_as_no_running_one(
     with trained(folder, trials[1:2]):
         snapshot = runs.take_snapshot()
     assert (snapshot.running, snapshot.lost, snapshot.killed) == (((0, 40),), (trials[0].id,), 1)
-    shown = CountedTrials(budget="b").shown(snapshot, TimeLeft(), Phase.TRAINING)
+    shown = CountedTrials(budget="b").shown(snapshot, TimeLeft(), SweepPhase.TRAINING)
     assert shown.state == "1 running, step 0 of 40 | 1 killed | 0 failed | b"
     assert shown.ended == (f"0/4 trial {trials[0].id} was killed",)
     end(folder, trials[0])  # it ran on a machine whose locks are not seen here
