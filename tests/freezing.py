@@ -167,7 +167,12 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 """A command for each family of data that users bring, over the files of tests/own_files.py."""
 
 
-INTERRUPTED = {"interrupted": (*_NOISY[:-2], "privacy.noise_multiplier=20", "steps=6000", "tuning=composition")}
+INTERRUPTED = {
+    "interrupted": (
+        *(*_NOISY[:-2], "privacy.noise_multiplier=20", "tuning=composition", "steps=5000"),
+        "compute.together=1",
+    )
+}
 """A sweep that a Ctrl-C ended while its second run trained."""
 
 RELEASED = ("composition", "private_selection_final", "table_of_patients")

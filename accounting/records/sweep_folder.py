@@ -10,6 +10,9 @@ from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner_or_team
 from dpsweep.accounting.records.card import CardFiles
 
+LIVE_PAGE = "live.html"
+"""The name of the page of a running sweep; nothing that is reported or released is made from it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFolder:
@@ -81,6 +84,11 @@ class SweepFolder:
     def card_files(self, part: int) -> CardFiles:
         """The files of the card on a sealed part; for the curator only."""
         return CardFiles(folder=self.root, store=None if self.store is None else self.store.root, part=part)
+
+    @property
+    def live_page_path(self) -> Path:
+        """The page of the sweep while it runs, which then leads to the curator's page."""
+        return self.root / LIVE_PAGE
 
     @property
     def curator_folder(self) -> Path:

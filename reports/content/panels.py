@@ -16,6 +16,7 @@ import pandas as pd
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
+from dpsweep.reports.content.map_axes import across_down_and_facets, distinct_values, equal_with_bools_apart
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.statistics.point_scores import Z95, scores_of_points
@@ -117,16 +118,16 @@ def build_map_panels(
         keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _axes_and_facets(rows, keys)
         across_and_down = [
-            Axis(key=key, values=(None,) if key is None else tuple(_distinct_values(rows[key])))
+            Axis(key=key, values=(None,) if key is None else tuple(distinct_values(rows[key])))
             for key in (across, down)
         ]
         marks = {_index_of_best_point(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
         groups = [rows]
         for key in facets:
             groups = [
-                own[[_equal_with_bools_apart(one, step) for one in own[key]]]
+                own[[equal_with_bools_apart(one, step) for one in own[key]]]
                 for own in groups
-                for step in _distinct_values(own[key])
+                for step in distinct_values(own[key])
             ]
         panels.extend(_build_panel(own, facets, marks, *across_and_down) for own in groups)
     return _with_cells_as_good_as_best_marked([replace(panel, scale=scale) for panel in panels])
@@ -281,18 +282,8 @@ def no_point_told_apart_sentence(panels: Sequence[MapPanel]) -> str:
 
 def _axes_and_facets(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(across, down, facets): varying keys first, then lr, then numeric keys, then keys with more values."""
-    steps = {key: _distinct_values(rows[key]) for key in keys if not _is_determined_by_noise(rows, key)}
-    ranked = sorted(
-        steps,
-        key=lambda key: (
-            len(steps[key]) < 2,
-            axis_label(key) != "lr",
-            not _are_all_numbers(steps[key]),
-            -len(steps[key]),
-        ),
-    )
-    across, down, *rest = [*ranked, None, None][: max(2, len(ranked))]
-    facets = tuple(key for key in rest if key is not None and len(steps[key]) > 1)
+    steps = {key: distinct_values(rows[key]) for key in keys if not _is_determined_by_noise(rows, key)}
+    across, down, facets = across_down_and_facets(steps)
     return across, down, ("noise_multiplier", *facets)
 
 
@@ -300,7 +291,7 @@ def _is_determined_by_noise(rows: pd.DataFrame, key: str) -> bool:
     """Whether the noise multiplier determines the value of this privacy setting."""
     if not key.startswith("privacy."):
         return False
-    return all(len(_distinct_values(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
+    return all(len(distinct_values(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
 
 
 def _build_panel(
@@ -328,22 +319,4 @@ def _build_panel(
 def _position_on_axis(row: Mapping[Hashable, Any], axis: Axis) -> int:
     if axis.key is None:
         return 0
-    return next(place for place, value in enumerate(axis.values) if _equal_with_bools_apart(value, row[axis.key]))
-
-
-def _distinct_values(column: pd.Series) -> list[object]:
-    """The distinct values: numbers in ascending order, names in order of appearance."""
-    steps: list[object] = []
-    for value in column:
-        if not any(_equal_with_bools_apart(value, step) for step in steps):
-            steps.append(value)
-    return sorted(steps, key=float) if _are_all_numbers(steps) else steps  # type: ignore[arg-type]
-
-
-def _are_all_numbers(steps: Iterable[object]) -> bool:
-    return all(isinstance(step, (int, float)) and not isinstance(step, bool) for step in steps)
-
-
-def _equal_with_bools_apart(left: object, right: object) -> bool:
-    """Equality that distinguishes `True` from 1."""
-    return left == right and isinstance(left, bool) == isinstance(right, bool)
+    return next(place for place, value in enumerate(axis.values) if equal_with_bools_apart(value, row[axis.key]))

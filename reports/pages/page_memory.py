@@ -3,8 +3,8 @@
 Drawing takes seconds, and a repeated command often has nothing new to show. A page of which a picture failed is drawn
 again. The memory lies in the plan's private store, which the folder's author cannot write: a folder from somebody else
 is always drawn. It holds digests of the inputs and of the page's files. Inputs are all files of the sweep's folder but
-the study, all files of the private store, the verified length and the account's last entry of the ledger, and the
-program's own code and libraries.
+the study and the live page, all files of the private store, the verified length and the account's last entry of the
+ledger, and the program's own code and libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, restrict_to_owner
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder
 from dpsweep.accounting.validation import DAMAGE, refuse_link
 
 FOLDER = "curator"
@@ -84,7 +84,7 @@ def _digest_of_page_inputs(folder: Path, account: str, store: Path, ledger: Ledg
     """The digest of everything that the page is made from."""
     entries = ledger.verify_and_count_entries()
     last = ledger.statement(account).entries[-1]
-    own = _file_digests_below_folder(folder, (FOLDER, SweepFolder(root=folder).optuna_study_path.name))
+    own = _file_digests_below_folder(folder, (FOLDER, LIVE_PAGE, SweepFolder(root=folder).optuna_study_path.name))
     form = [
         _digest_of_program_and_libraries(),
         str(folder.absolute()),

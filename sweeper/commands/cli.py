@@ -220,6 +220,14 @@ def release(arguments: list[str]) -> None:
         print_page_path_and_failures(write_release(folder, ledger_of_sweep_folder(folder), formats))
 
 
+def watch(arguments: list[str]) -> None:
+    """`dpsweep watch [FOLDER]`."""
+    from dpsweep.sweeper.commands.watch import watch
+
+    if (code := watch(arguments)) is not ExitCode.DONE:
+        sys.exit(code)
+
+
 def reference(arguments: list[str]) -> None:
     """`dpsweep reference FOLDER`."""
     from dpsweep.sweeper.commands.reference import print_reference
@@ -272,7 +280,7 @@ KEYS_HINT = (
     "Commas between values make an axis."
 )
 
-OF_FOLDERS = ("resume", "verify", "report", "release", "export", "reference")
+OF_FOLDERS = ("resume", "watch", "verify", "report", "release", "export", "reference")
 """The verbs whose arguments are sweep folders."""
 
 
@@ -310,6 +318,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="go on with a sweep folder by its own plan, also where defaults have changed since",
         usage="FOLDER [compute.KEY=VALUE ...] [--again]",
         example="dpsweep resume sweeps/digits/PLAN",
+    ),
+    "watch": Subcommand(
+        run=watch,
+        line="show how far a running sweep is, in any terminal: the newest unfinished one, or that in a folder",
+        usage="[FOLDER]",
+        example="dpsweep watch",
     ),
     "declare": Subcommand(
         run=declare,

@@ -28,7 +28,6 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.team_folder import access_failure_text
-from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
@@ -66,7 +65,8 @@ from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
 from dpsweep.sweeper.processes import usual_garbage_collection
-from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, display_words_for_rule
+from dpsweep.sweeper.progress.display import Display, display_of_sweep
+from dpsweep.sweeper.progress.running_sweep import SweepPhase, budget_in_words
 from dpsweep.sweeper.searches.admission import (
     Retry,
     budget_raised_since_given_message,
@@ -227,12 +227,15 @@ class SweepCoordinator:
         if card.is_begun:
             queue = replace(queue, due=(), more=no_further_runs, all_known=True, losses=LOSSES_AFTER_CARD)
         self._write_plan_and_config(priced, folder)
-        stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check)
-        if not stopped:
-            self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
-        cache = folder.private_store.record_hashes_folder
-        print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
-        return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, stopped=stopped)
+        with self._display(priced, folder, queue, check) as display:
+            stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check, display)
+            if not stopped:
+                display.enter_phase(SweepPhase.CHECKING if plan.card is None else SweepPhase.CARD)
+                self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
+            display.enter_phase(SweepPhase.CHECKING)
+            cache = folder.private_store.record_hashes_folder
+            print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
+            return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, display, stopped=stopped)
 
     def _check_before_charge(self, priced: PricedPlan, folder: SweepFolder) -> TrainingCheck:
         """Tries what the plan needs, before anything is charged, and verifies the ledger's chain.
@@ -269,16 +272,20 @@ class SweepCoordinator:
         return priced if not recognised else replace(priced, plan=replace(plan, notes=(*plan.notes, recognised)))
 
     def _report_ended_or_stopped_sweep(
-        self, plan: Plan, folder: SweepFolder, queue: RunQueue, *, stopped: bool
+        self, plan: Plan, folder: SweepFolder, queue: RunQueue, display: Display, *, stopped: bool
     ) -> ExitCode:
         """Reports the sweep, or what is left of it if it was stopped."""
         request, states = self.request, queue.log.states_of_runs()
-        if stopped and number_of_unfinished_runs(states, queue):
+        unfinished = number_of_unfinished_runs(states, queue)
+        last = SweepPhase.STOPPED if unfinished else SweepPhase.ENDED
+        if stopped and unfinished:
+            display.enter_phase(last)
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
-        if not number_of_unfinished_runs(states, queue):
+        if not unfinished:
             folder.private_store.note_finished_folder(folder.root)
+        display.enter_phase(SweepPhase.DRAWING)
         return write_results_and_print_report(
             plan,
             folder,
@@ -289,10 +296,25 @@ class SweepCoordinator:
             storage=request.study,
             page=request.page,
             loggers=request.loggers,
+            before_print=lambda: display.enter_phase(last),
+        )
+
+    def _display(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Display:
+        return display_of_sweep(
+            priced,
+            folder,
+            total=queue.total,
+            known=queue.known_runs,
+            due=queue.due,
+            budget=budget_in_words(self._ledger.statement(priced.plan.account)),
+            seconds=self._estimated_seconds(priced, check.costs),
+            of_runs=self._estimated_seconds(priced, check.costs, missing=0),
+            command=command_to_repeat(),
+            draws_page=self.request.page,
         )
 
     def _run_due_trials_and_tell_if_stopped(
-        self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck
+        self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck, display: Display
     ) -> bool:
         """Runs the due trials, if any, and settles them; returns whether a stop was requested."""
         if queue.notice:
@@ -303,20 +325,10 @@ class SweepCoordinator:
             if not number_of_unfinished_runs(queue.log.states_of_runs(), queue):
                 print_line(queue.idle)
             return False
-        plan, runner = priced.plan, self._runner(priced, folder, queue, check)
-        seconds = self._estimated_seconds(priced, check.costs)
+        print_line(f"while it runs: {folder.live_page_path}, or `dpsweep watch`")
+        runner, complaints = self._runner(priced, folder, queue, check), list[str]()
         clear_cached_prices()
-        complaints: list[str] = []
-        budget = budget_in_words(self._ledger.statement(plan.account))
-        words = display_words_for_rule(
-            priced.rule, budget, seconds, score_scale_of_config(priced.plan.trials[0].config)
-        )
-        runs = StepProgress(folder=folder, total=queue.total, done=len(queue.known_runs) - len(queue.due))
-        with (
-            usual_garbage_collection(),
-            create_stop_file_on_signals(folder.stop_file_path),
-            Display(runs, words, seconds) as display,
-        ):
+        with usual_garbage_collection(), create_stop_file_on_signals(folder.stop_file_path):
 
             def refill_and_watch(waiting: int) -> tuple[Trial, ...]:
                 runs = queue.refill(waiting)
@@ -400,19 +412,16 @@ class SweepCoordinator:
         price_table.print_price_of_plan(priced, statement, view, time_text, data)
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        return price_table.estimated_time_text(
-            self._estimated_seconds(priced, costs),
-            self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs)),
-        )
+        where = self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs))
+        return price_table.estimated_time_text(self._estimated_seconds(priced, costs), where)
 
-    def _estimated_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
-        return (
-            None
-            if costs is None
-            else estimated_wall_seconds_of_plan(
-                priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
-            )
-        )
+    def _estimated_seconds(
+        self, priced: PricedPlan, costs: Mapping[str, Cost] | None, missing: int | None = None
+    ) -> float | None:
+        if costs is None:
+            return None
+        missing = self._number_of_records_without_features if missing is None else missing
+        return estimated_wall_seconds_of_plan(priced, costs, self._jobs_at_once(priced, costs), missing)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.

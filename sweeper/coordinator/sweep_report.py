@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
@@ -48,28 +48,29 @@ def write_results_and_print_report(
     storage: str | None,
     page: bool,
     loggers: Loggers,
+    before_print: Callable[[], None],
 ) -> ExitCode:
     """Writes the results and prints what is missing; `storage` is the address of the study.
+
+    `before_print` is called between the two.
 
     The last printed lines say what may be passed on, then the path of the curator's page, or of the folder if no page
     was asked for.
     """
-    outcomes = stored_results_of_trials(work.known_runs, folder)
+    outcomes, complaints = stored_results_of_trials(work.known_runs, folder), list[str]()
     try:
         study.record_results_in_study(plan, folder, work.known_runs, outcomes, storage)
     except BadInput as cause:
-        print_error(f"The study was not written. {cause}")
+        complaints.append(f"The study was not written. {cause}")
     if not rule_from_config(plan.rule).draws_in_secret:  # the file is shared
         speeds.store_median_speeds_of_results(work.known_runs, outcomes)
     folder.plan_path.stat()  # a folder that vanished meanwhile is an error of the disk
     result = redraw_report_if_outdated(folder.root, ledger) if page else folder.root
-    for sentence in failed_picture_sentences(result) if page else ():
-        print_error(sentence)
-    for warning in (
-        *log_results_and_collect_failures(loggers, folder, ledger),
-        *curator_warning_sentences(outcomes, plan.account),
-    ):
-        print_error(warning)
+    complaints += failed_picture_sentences(result) if page else ()
+    complaints += log_results_and_collect_failures(loggers, folder, ledger)
+    before_print()
+    for complaint in (*complaints, *curator_warning_sentences(outcomes, plan.account)):
+        print_error(complaint)
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials_folder)
         print_error(f"{troubled} of {work.total} {losses}")

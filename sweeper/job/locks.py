@@ -74,7 +74,11 @@ def brief_lock(path: Path) -> Iterator[None]:
 
 def is_being_trained(place: Path) -> bool:
     """Whether a process trains the trial in this folder now."""
-    path = place / WORK
+    return is_lock_held(place / WORK)
+
+
+def is_lock_held(path: Path) -> bool:
+    """Whether a process holds the lock at `path` now; creates no file."""
     if not path.exists():
         return False
     lock = FileLock(path)

@@ -1,4 +1,4 @@
-"""Live display of a running sweep: a bar on a terminal and in a notebook, plain lines elsewhere.
+"""Live display of a running sweep: a bar on a terminal and in a notebook, plain lines elsewhere, and its live page.
 
 How far the runs are, in steps, their jobs write into the sweep's folder while they train. Jobs in this process, in
 others and on other machines write the same small files, which serve the display alone: what they say is bounded by the
@@ -6,8 +6,7 @@ plan's own numbers, and nothing that is charged, resumed or reported reads them.
 first as planned, then more and more by its own pace. Whether a run goes on is asked of its lock, which the system
 releases when a process dies: a killed run is seen at the next look, whatever its launcher waits for.
 
-What is shown is for the curator. Under a rule that hides its losers, nothing that follows from the draw is shown all
-the same (`HiddenTries`): terminals are recorded, and notebooks are passed on with their output.
+What of it is shown, `running_sweep` decides by the rule of the search.
 """
 
 from __future__ import annotations
@@ -21,50 +20,37 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
-from dpsweep.accounting.notation import epsilon_text_rounded_down, epsilon_text_rounded_up
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
-from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
+from dpsweep.reports.content.score_scale import score_scale_of_config
+from dpsweep.reports.pages.page_memory import FILE
 from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
 from dpsweep.sweeper.job.locks import is_being_trained
+from dpsweep.sweeper.progress.live_page import LivePage
+from dpsweep.sweeper.progress.running_sweep import (
+    LAST,
+    RUNS,
+    CellState,
+    DisplayWords,
+    RunningSweep,
+    Snapshot,
+    SweepPhase,
+    TimeLeft,
+    words_for_rule,
+)
 from dpsweep.sweeper.terminal import Terminal, can_draw_progress_bar, progress_bar_on_terminal
-from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.session import PROGRESS
 
 AHEAD = 512
 """Number of waiting trials to check each time: trials begin in order, so the running ones are among the first."""
 
 _STEP, _FEATURES = re.compile(r"step (\d{1,15})/\d{1,15}"), re.compile(r"features (\d{1,15})/(\d{1,15})")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """The runs of a sweep at one moment.
-
-    `ended` are the results since the last snapshot, `done` the trials that are over, `failed` those of them that
-    failed meanwhile; `share` is the share of all steps that is done. `running` has the steps of each running trial,
-    done and in all; `features` the records whose features are computed, and all. `stopped` trials wait at a checkpoint,
-    `killed` ones can no longer end: neither is over in the sense of `done`. `lost` are those killed since the last one.
-    """
-
-    ended: tuple[TrialResult, ...]
-    done: int
-    failed: int
-    total: int
-    share: float
-    running: tuple[tuple[int, int], ...]
-    features: tuple[int, int] | None
-    stopped: int = 0
-    killed: int = 0
-    lost: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -85,11 +71,16 @@ class _WatchedTrial:
 
 @dataclass(kw_only=True)
 class StepProgress:
-    """The runs of a sweep, read from its folder; of the `total` trials of the plan, `done` were over beforehand."""
+    """The runs of a sweep, read from its folder; of the `total` trials of the plan, `done` were over beforehand.
+
+    `results` are those that are known, beforehand those of trials that are over.
+    """
 
     folder: SweepFolder
     total: int
     done: int
+    results: dict[str, TrialResult] = field(default_factory=dict)
+    _trials: dict[str, Trial] = field(default_factory=dict)
     _waiting: dict[str, _WatchedTrial] = field(default_factory=dict)
     _steps_ended: int = 0
     _ended: int = 0
@@ -99,6 +90,7 @@ class StepProgress:
         """Also watches these trials, which are about to be run."""
         for trial in trials:
             place = self.folder.trial_folder(trial.id)
+            self._trials[trial.id] = trial
             self._waiting[trial.id] = _WatchedTrial(
                 trial=trial,
                 steps=max(1, int(trial.config["steps"])),
@@ -125,12 +117,14 @@ class StepProgress:
         lost = tuple(self._newly_killed_trials(first))
         states = Counter(watched.state for watched in self._waiting.values())
         features = next((parts for line in lines if (parts := _FEATURES.match(line))), None)
+        steps = self._finished_and_all_steps()
         return Snapshot(
             ended=ended,
             done=self.done,
             failed=self._failed,
             total=self.total,
-            share=self._finished_steps_share(),
+            share=steps[0] / steps[1] if steps[1] else 0.0,
+            steps=steps,
             running=tuple(
                 (watched.done, watched.steps)
                 for watched in self._waiting.values()
@@ -140,6 +134,13 @@ class StepProgress:
             stopped=states[AttemptState.INTERRUPTED],
             killed=states[AttemptState.KILLED],
             lost=lost,
+            trials=tuple(self._trials.values()),
+            results=self.results,
+            states={
+                trial: _CELL_STATES[watched.state]
+                for trial, watched in self._waiting.items()
+                if watched.state in _CELL_STATES
+            },
         )
 
     def _newly_ended_results(self, first: Iterable[tuple[str, _WatchedTrial]]) -> Iterator[TrialResult]:
@@ -150,6 +151,7 @@ class StepProgress:
                 continue
             if (result := TrialResult.read(place)) is not None:
                 del self._waiting[trial]
+                self.results[trial] = result
                 self._steps_ended += watched.steps
                 self.done, self._ended = self.done + 1, self._ended + 1
                 self._failed += result.status is Status.FAILED
@@ -198,8 +200,8 @@ class StepProgress:
             watched.done = min(int(parts[1]), watched.steps)
         yield line
 
-    def _finished_steps_share(self) -> float:
-        """The steps that are done, over all; trials that are not known yet have the mean number of steps."""
+    def _finished_and_all_steps(self) -> tuple[int, int]:
+        """The steps that are done, and all; trials that are not known yet have the mean number of steps."""
         known = self._steps_ended + sum(watched.steps for watched in self._waiting.values())
         trials, before = self._ended + len(self._waiting), self.done - self._ended
         mean = known / trials if trials else 1.0
@@ -207,8 +209,12 @@ class StepProgress:
             watched.steps if watched.state is AttemptState.KILLED else watched.done
             for watched in self._waiting.values()
         )
-        whole = known + mean * max(0, self.total - trials)
-        return min(1.0, (here + mean * before) / whole) if whole else 0.0
+        whole = round(known + mean * max(0, self.total - trials))
+        return min(whole, round(here + mean * before)), whole
+
+
+_CELL_STATES = {AttemptState.WORKING: CellState.RUNNING, AttemptState.KILLED: CellState.KILLED}
+"""The states of trials without a result that a map shows."""
 
 
 def _modification_time_ns(path: Path) -> int | None:
@@ -254,6 +260,11 @@ class RemainingTime:
         weight = since / (since + TRUSTED)
         return weight * pace * (1 - share) + (1 - weight) * planned
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether a new step was seen."""
+        return self._first is not None
+
     @staticmethod
     def _total_seconds_at_pace(since: tuple[float, float] | None, share: float, now: float) -> float | None:
         """The seconds of all steps at the pace since then; None if there was no step since."""
@@ -262,121 +273,42 @@ class RemainingTime:
         return (now - since[1]) / (share - since[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What a display shows of a search at one moment; an empty text is left out.
+@dataclass(kw_only=True)
+class EstimatedTimeLeft:
+    """Estimates the rest of a sweep from both of what it counts: the records with features, then the steps.
 
-    `counts` says how many trials are over, `state` what goes on and how long it takes, `ended` is a line for each trial
-    that ended since the last moment. `share` is the filled part of the bar; None for a bar without an end.
+    `features` and `steps` have the planned seconds of each, if known. Features are over once a step was counted.
+
+    >>> left = EstimatedTimeLeft(features=RemainingTime(planned=100.0), steps=RemainingTime(planned=60.0))
+    >>> [left.after((done, 1000), 0.0, now=done / 5).seconds for done in (0, 500)]
+    [160.0, 110.0]
+    >>> left.after(None, 0.5, now=101.0).seconds
+    30.0
     """
 
-    counts: str
-    state: str
-    ended: tuple[str, ...]
-    share: float | None
+    features: RemainingTime
+    steps: RemainingTime
+    _begun: bool = False
 
-
-class DisplayWords(Protocol):
-    """What a display may say about one kind of search."""
-
-    def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
-        """The words at this moment, with the estimated seconds of the rest."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountedTrials:
-    """The words for a search that may show all of its trials; `scale` says their scores."""
-
-    budget: str
-    scale: ScoreScale = PERCENT
-
-    def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
-        """Remaining time, steps, failures and budget: a narrow terminal cuts off the last ones."""
-        before, total = snapshot.done - len(snapshot.ended), snapshot.total
-        to_go = "" if seconds is None else f"{rough_duration_text(seconds)} to go"
-        to_go = "done" if snapshot.done == total else to_go
-        parts = (
-            to_go,
-            _features_progress_text(snapshot) or _running_steps_text(snapshot.running),
-            f"{snapshot.stopped} stopped" if snapshot.stopped else "",
-            f"{snapshot.killed} killed" if snapshot.killed else "",
-            f"{snapshot.failed} failed",
-            self.budget,
-        )
-        return Shown(
-            counts=f"{snapshot.done}/{total}",
-            state=" | ".join(filter(None, parts)),
-            ended=tuple(
-                f"{before + place}/{total} {_ended_trial_text(one, self.scale)}"
-                for place, one in enumerate(snapshot.ended, start=1)
-            )
-            + tuple(f"{snapshot.done}/{total} trial {trial} was killed" for trial in snapshot.lost),
-            share=snapshot.share,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class HiddenTries:
-    """The words for a search that hides its losers; nothing in them follows from its draw.
-
-    `planned` are the mean seconds of the search over all draws, by the plan.
-    """
-
-    budget: str
-    planned: float | None
-
-    def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
-        """That the search is at work, and the planned time: the number of tries is as secret as the noise."""
-        planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} in the mean over all draws"
-        state = " | ".join(filter(None, (_features_progress_text(snapshot) or "searching", self.budget, planned)))
-        return Shown(counts="", state=state, ended=(), share=None)
-
-
-def budget_in_words(statement: Statement) -> str:
-    """The account's reserved and remaining epsilon; data declared public have neither."""
-    if statement.budget.promises_nothing:
-        return "data declared public: nobody is protected"
-    return (
-        f"epsilon reserved {epsilon_text_rounded_up(statement.reserved_epsilon_and_delta[0])}, left "
-        f"{epsilon_text_rounded_down(statement.remaining_epsilon_and_delta[0])}"
-    )
-
-
-def _ended_trial_text(result: TrialResult, scale: ScoreScale) -> str:
-    """A trial that ended, its state and its score."""
-    score = ""
-    if result.score is not None:
-        value = float(result.score["value"])
-        score = f", score {value:.3f}" if scale is PERCENT else f", {scale.name} {scale.exact_text(value)}"
-    return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
-
-
-def _running_steps_text(running: Sequence[tuple[int, int]]) -> str:
-    """The steps of the running trials."""
-    if not running:
-        return ""
-    (done, steps), (most, _) = min(running), max(running)
-    return f"{len(running)} running, step {done}{f' to {most}' if most > done else ''} of {steps}"
-
-
-def _features_progress_text(snapshot: Snapshot) -> str:
-    """The features that are computed before the first step."""
-    return "" if snapshot.features is None else "features of {} of {} records".format(*snapshot.features)
-
-
-def display_words_for_rule(
-    rule: SelectionRule, budget: str, seconds: float | None, scale: ScoreScale = PERCENT
-) -> DisplayWords:
-    """What the display of a search under this rule may say; `seconds` is the planned time, and `scale` says scores."""
-    if rule.draws_in_secret:
-        return HiddenTries(budget=budget, planned=seconds)
-    return CountedTrials(budget=budget, scale=scale)
+    def after(self, features: tuple[int, int] | None, share: float, now: float) -> TimeLeft:
+        """What is left after these features, done and in all, and this share of all steps."""
+        steps = self.steps.seconds(share, now)
+        if features is not None:
+            self._begun = True
+            before = self.features.seconds(features[0] / max(1, features[1]), now)
+        else:
+            before = 0.0 if self._begun or self.steps.has_moved else self.features.planned or 0.0
+        if steps is not None and before is not None:
+            return TimeLeft(seconds=before + steps)
+        return TimeLeft(to_first_step=before or None)
 
 
 SECONDS = 0.5
 LINE_SECONDS = 30.0
 """The longest silence where no bar is drawn."""
+
+PHASE_SECONDS = 3.0
+"""A phase after the last run that takes longer is named where no bar is drawn."""
 
 NARROW = 16
 """Characters of the bar."""
@@ -385,41 +317,100 @@ MANY, SELDOM = 128, 4
 """With more waiting trials than `MANY` the folder is looked at in every fourth turn only: it is as much work then."""
 
 
-class Display:
-    """Watches the sweep's folder from a separate thread, so that it works with any launcher.
+class TerminalView:
+    """A running sweep on the terminal: a bar where one can be drawn, lines elsewhere."""
 
-    `runs` knows the trials, and `expect` adds those that are about to be run; `seconds` is the planned time of all.
-    """
-
-    def __init__(self, runs: StepProgress, words: DisplayWords, seconds: float | None) -> None:
-        self._runs, self._words = runs, words
-        self._rest = RemainingTime(planned=seconds)
+    def __init__(self) -> None:
         self._printed, self._tenth = time.monotonic(), -1
-        self._stop, self._looking = threading.Event(), threading.Lock()
-        self._thread = threading.Thread(target=self._watch_folder, daemon=True)
+        self._phase, self._since = SweepPhase.TRAINING, self._printed
         self._terminal = Terminal(soft_wrap=True)
         self._bar = progress_bar_on_terminal(
             self._terminal, NARROW, disable=not can_draw_progress_bar(self._terminal.console)
         )
         self._task = self._bar.add_task("trials", total=None, counts="", state="")
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> TerminalView:
         self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, sweep: RunningSweep, now: float) -> None:
+        """Shows the sweep at this moment."""
+        if self._bar.disable:
+            self._print_lines(sweep, now)
+        else:
+            total, state = None if sweep.share is None else 1.0, escape_invisible_characters(sweep.state)
+            self._bar.update(self._task, total=total, completed=sweep.share, counts=sweep.counts, state=state)
+
+    def _print_lines(self, sweep: RunningSweep, now: float) -> None:
+        """A line for each ended trial, each tenth of the features, each long phase after the runs, and after a long
+        silence; the last has the state.
+        """
+        lines = [*sweep.ended]
+        tenth = -1 if sweep.features is None else 10 * sweep.features.done // max(1, sweep.features.total)
+        if sweep.phase is not self._phase:
+            self._phase, self._since = sweep.phase, now
+        late = sweep.phase not in RUNS and self._printed < self._since < now - PHASE_SECONDS
+        silent = tenth > self._tenth or late or now - self._printed > LINE_SECONDS
+        if not lines and silent and sweep.phase not in LAST:
+            lines = [sweep.counts]
+        if lines:
+            self._printed, self._tenth = now, tenth
+            lines[-1] = f"{lines[-1]} | {sweep.state}".removeprefix(" | ")
+        for line in lines:
+            self._terminal.print_line(line)
+
+
+class Display:
+    """Shows a sweep on the terminal and on its live page, from a separate thread, so that it works with any launcher.
+
+    `runs` knows the trials, and `add_watched_trials` adds those that are about to be run; `left` estimates the rest.
+    After the runs the coordinator names each phase that it enters. A display that is left without a last phase leaves
+    the page as that of a sweep that stopped.
+    """
+
+    def __init__(
+        self, runs: StepProgress, words: DisplayWords, left: EstimatedTimeLeft, page: LivePage | None = None
+    ) -> None:
+        self._runs, self._words, self._left, self._page = runs, words, left, page
+        self._phase = SweepPhase.TRAINING
+        self._stop, self._looking = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._watch_folder, daemon=True)
+        self._view = TerminalView()
+
+    def __enter__(self) -> Display:
+        self._view.__enter__()
+        self._refresh_display()
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._refresh_display(self._runs.number_of_unfinished_watched_trials)
-        self._bar.stop()
+        if self._phase not in LAST:
+            self.enter_phase(SweepPhase.STOPPED)
 
     def add_watched_trials(self, trials: Sequence[Trial]) -> None:
         """Also watches these trials, which are about to be run."""
         with self._looking:
             self._runs.add_watched_trials(trials)
+
+    def enter_phase(self, phase: SweepPhase) -> None:
+        """Names what the coordinator does from now on; at the last phase the display ends, before what is printed."""
+        if self._phase in RUNS:
+            self._refresh_display(self._runs.number_of_unfinished_watched_trials)
+        if phase in LAST:
+            self._stop.set()
+            self._thread.join()
+        with self._looking:
+            self._phase = phase
+        self._refresh_display(0)
+        if phase in LAST:
+            self._view.__exit__(None, None, None)
 
     def _watch_folder(self) -> None:
         turn = 0
@@ -432,21 +423,46 @@ class Display:
         with self._looking:
             snapshot = self._runs.take_snapshot(*ahead)
             now = time.monotonic()
-            words = self._words.shown(snapshot, self._rest.seconds(snapshot.share, now))
-            if self._bar.disable:
-                self._print_progress_lines(snapshot.features, words, now)
-            else:
-                total, state = None if words.share is None else 1.0, escape_invisible_characters(words.state)
-                self._bar.update(self._task, total=total, completed=words.share, counts=words.counts, state=state)
+            left = self._left.after(snapshot.features, snapshot.share, now)
+            sweep = self._words.shown(snapshot, left, self._phase)
+            self._view.show(sweep, now)
+            if self._page is not None:
+                self._page.write_if_due(sweep, now)
 
-    def _print_progress_lines(self, features: tuple[int, int] | None, words: Shown, now: float) -> None:
-        """A line for each ended trial, each tenth of the features, and after a long silence; the last has the state."""
-        lines = [*words.ended]
-        tenth = -1 if features is None else 10 * features[0] // max(1, features[1])
-        if not lines and (tenth > self._tenth or now - self._printed > LINE_SECONDS):
-            lines = [words.counts]
-        if lines:
-            self._printed, self._tenth = now, tenth
-            lines[-1] = f"{lines[-1]} | {words.state}".removeprefix(" | ")
-        for line in lines:
-            self._terminal.print_line(line)
+
+def display_of_sweep(
+    priced: PricedPlan,
+    folder: SweepFolder,
+    *,
+    total: int,
+    known: Sequence[Trial],
+    due: Sequence[Trial],
+    budget: str,
+    seconds: float | None,
+    of_runs: float | None,
+    command: str,
+    draws_page: bool,
+) -> Display:
+    """The display of a plan's sweep, of whose `total` runs these are `known` and due.
+
+    `seconds` are the planned ones, `of_runs` those without features. `command` repeats the sweep, whose curator's page
+    is drawn in the end if it `draws_page`.
+    """
+    plan, waiting = priced.plan, {trial.id for trial in due}
+    stored = (TrialResult.read(folder.trial_folder(trial.id)) for trial in known if trial.id not in waiting)
+    results = {result.trial: result for result in stored if result is not None}
+    scale, points = score_scale_of_config(plan.trials[0].config), plan.trials if plan.proposed is None else ()
+    before = None if seconds is None or of_runs is None else seconds - of_runs
+    return Display(
+        StepProgress(folder=folder, total=total, done=len(known) - len(due), results=results),
+        words_for_rule(priced.rule, budget, seconds, scale, points),
+        EstimatedTimeLeft(features=RemainingTime(planned=before), steps=RemainingTime(planned=of_runs)),
+        LivePage(
+            folder=folder.root,
+            account=plan.account,
+            plan=plan.id,
+            hides=priced.rule.hides_losers,
+            command=command,
+            page=f"{folder.curator_folder.name}/{FILE}" if draws_page else "",
+        ),
+    )

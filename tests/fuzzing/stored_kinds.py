@@ -24,11 +24,14 @@ from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Op
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
+from dpsweep.accounting.records.sweep_folder import LIVE_PAGE
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
+from dpsweep.sweeper.progress.live_page import LiveFile
+from dpsweep.sweeper.progress.running_sweep import CellState, DoneOfAll, LiveCell, LivePanel, RunningSweep, SweepPhase
 
 TESTS = Path(__file__).resolve().parents[1]
 FROZEN = TESTS / "frozen" / "format_1"
@@ -161,6 +164,25 @@ def _entry_form(read: tuple[str, Any]) -> Any:
     return {"kind": kind, "body": body.to_json()}
 
 
+def _live_files() -> tuple[Any, ...]:
+    """A page of a sweep that shows its map, and one of a search that hides its losers."""
+    cell = LiveCell(state=CellState.FINISHED, text="62.5", shade=0.5)
+    panel = LivePanel(name="DP-SGD", across="lr", columns=("1",), down="", rows=("",), cells=((cell,),))
+    counts = {name: DoneOfAll(done=1, total=2) for name in ("runs", "steps", "features")}
+    shown = RunningSweep(
+        phase=SweepPhase.TRAINING, activity="a", remarks=("b",), share=0.5, seconds=2.0, panels=(panel,), **counts
+    )
+    hidden = RunningSweep(phase=SweepPhase.SEARCHING, activity="searching", remarks=())
+    frame = {"account": "digits", "plan": "p", "hides": False, "command": "c", "page": "", "began": 1.0, "written": 2.0}
+    return tuple(frame | {"sweep": sweep.to_json()} for sweep in (shown, hidden))
+
+
+def _read_live_file(path: Path) -> LiveFile:
+    """The page around a stored form, which is read as `dpsweep watch` reads it."""
+    path.write_text(f'<script type="application/json" id="sweep">{path.read_text()}</script>')
+    return LiveFile.read(path.parent)
+
+
 KINDS: Mapping[str, StoredKind] = {
     "event": StoredKind(file="event.json", examples=event_forms, read=_read_event, write=events.to_json, strict=True),
     "plan": StoredKind(
@@ -243,5 +265,6 @@ KINDS: Mapping[str, StoredKind] = {
         write=lambda memory: memory.to_json(),
         strict=True,
     ),
+    "live": StoredKind(file=LIVE_PAGE, examples=_live_files, read=_read_live_file, write=LiveFile.to_json, strict=True),
     "entry": StoredKind(file="entry.json", examples=_bodies, read=_read_entry, write=_entry_form, strict=True),
 }

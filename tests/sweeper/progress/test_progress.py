@@ -24,14 +24,8 @@ from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper import terminal
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.progress import display as module
-from dpsweep.sweeper.progress.display import (
-    CountedTrials,
-    Display,
-    DisplayWords,
-    HiddenTries,
-    RemainingTime,
-    StepProgress,
-)
+from dpsweep.sweeper.progress.display import Display, EstimatedTimeLeft, RemainingTime, StepProgress
+from dpsweep.sweeper.progress.running_sweep import CountedTrials, DisplayWords, HiddenTries, SweepPhase, TimeLeft
 from dpsweep.sweeper.terminal import can_draw_progress_bar
 from dpsweep.sweeper.trial import session
 from tests.randomized import SEARCHES, TRAINS
@@ -120,7 +114,7 @@ def test_a_killed_run_is_seen_at_the_next_look_and_counts_as_no_running_one(
     with trained(folder, trials[1:2]):
         snapshot = runs.take_snapshot()
     assert (snapshot.running, snapshot.lost, snapshot.killed) == (((0, 40),), (trials[0].id,), 1)
-    shown = CountedTrials(budget="b").shown(snapshot, None)
+    shown = CountedTrials(budget="b").shown(snapshot, TimeLeft(), SweepPhase.TRAINING)
     assert shown.state == "1 running, step 0 of 40 | 1 killed | 0 failed | b"
     assert shown.ended == (f"0/4 trial {trials[0].id} was killed",)
     end(folder, trials[0])  # it ran on a machine whose locks are not seen here
@@ -168,10 +162,14 @@ def test_a_sweep_of_unknown_time_is_estimated_by_its_first_steps() -> None:
     assert rest.seconds(0.75, 20.0) == pytest.approx(10.0)
 
 
+def left(planned: float | None) -> EstimatedTimeLeft:
+    return EstimatedTimeLeft(features=RemainingTime(planned=0.0), steps=RemainingTime(planned=planned))
+
+
 def shown(words: DisplayWords, trials: tuple[Trial, ...], root: Path, capsys: pytest.CaptureFixture[str]) -> str:
     folder = SweepFolder(root=root)
     runs = StepProgress(folder=folder, total=len(trials), done=0)
-    with Display(runs, words, 60.0) as display:
+    with Display(runs, words, left(60.0)) as display:
         display.add_watched_trials(trials)
         for trial in trials:
             write(folder.trial_folder(trial.id) / "progress", "step 30/40")
@@ -196,7 +194,7 @@ def test_lines_show_steps_before_any_trial_is_over(
     first, _, later = text.partition(f"1/4 trial {trials[0].id} finished, score 0.625 in 2.0 s")
     assert re.search(r"0/4 \| about \d+ s to go \| 4 running, step 30 of 40 \| 0 failed \| a budget", first)
     assert "\n4/4 trial " in later
-    assert later.rstrip().endswith("| done | 0 failed | a budget")
+    assert later.rstrip().endswith("| all runs ended | 0 failed | a budget")
 
 
 @pytest.mark.usefixtures("quick")
@@ -217,17 +215,17 @@ def test_a_bar_of_hidden_tries_has_no_end(
     shown_on = Console(file=written, force_terminal=True, width=120, highlight=False)
     monkeypatch.setattr(terminal, "Console", lambda **_: shown_on)
     runs = StepProgress(folder=SweepFolder(root=tmp_path), total=tries, done=0)
-    with Display(runs, HiddenTries(budget="b", planned=None), None) as display:
+    with Display(runs, HiddenTries(budget="b", planned=None), left(None)) as display:
         display.add_watched_trials(trials[:tries])
         for trial in trials[:tries]:
             end(SweepFolder(root=tmp_path), trial)
     assert re.search(r"\d/\d", written.getvalue()) is None
-    assert display._bar.tasks[0].total is None
+    assert display._view._bar.tasks[0].total is None
     with Display(
-        StepProgress(folder=SweepFolder(root=tmp_path), total=8, done=2), CountedTrials(budget="b"), 1.0
+        StepProgress(folder=SweepFolder(root=tmp_path), total=8, done=2), CountedTrials(budget="b"), left(1.0)
     ) as bar:
         pass
-    assert (bar._bar.tasks[0].total, bar._bar.tasks[0].completed) == (1.0, 0.25)
+    assert (bar._view._bar.tasks[0].total, bar._view._bar.tasks[0].completed) == (1.0, 0.25)
     assert "2/8" in written.getvalue()
 
 
