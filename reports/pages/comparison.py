@@ -65,7 +65,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ComparedSweep:
     """A sweep: what was searched, under which rule, its price, the selected point, and what may be told of its score.
 
     `number` counts in the order of the command. `page` leads to the sweep's own page. `plan` is empty in a package.
@@ -110,7 +110,7 @@ class MeasuredMaps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ComparisonPage:
     """All contents of the page; `command` writes one that may be passed on, and is empty in a package."""
 
     audience: Audience
@@ -119,7 +119,7 @@ class Comparison:
     command: str
     totals: tuple[Total, ...]
     cautions: tuple[str, ...]
-    sweeps: tuple[Row, ...]
+    sweeps: tuple[ComparedSweep, ...]
     maps: tuple[MeasuredMaps, ...]
     no_maps: tuple[str, ...]
     failed_maps: tuple[str, ...]
@@ -200,7 +200,7 @@ def _write_page(sweeps: Sequence[Sweep], links: Sequence[str], audience: Audienc
         _row_of_sweep(number, sweep, bill, link, audience)
         for number, (sweep, bill, link) in enumerate(zip(sweeps, bills, links, strict=True), start=1)
     )
-    page = Comparison(
+    page = ComparisonPage(
         audience=audience,
         banner=audience.banner,
         title=enumeration_text([*dict.fromkeys(sweep.plan.account for sweep in sweeps)]),
@@ -219,7 +219,7 @@ def _write_page(sweeps: Sequence[Sweep], links: Sequence[str], audience: Audienc
     return _write_files(page, pictures, folder)
 
 
-def _write_files(page: Comparison, pictures: Sequence[Drawing], folder: Path) -> Path:
+def _write_files(page: ComparisonPage, pictures: Sequence[Drawing], folder: Path) -> Path:
     make_folder_and_missing_parents(folder)
     for picture in pictures:
         write_picture_files(picture, folder, picture.pdf() if page.audience is Audience.PUBLIC else b"")
@@ -229,7 +229,7 @@ def _write_files(page: Comparison, pictures: Sequence[Drawing], folder: Path) ->
     return folder / COMPARISON
 
 
-def record_of_comparison(page: Comparison) -> dict[str, Any]:
+def record_of_comparison(page: ComparisonPage) -> dict[str, Any]:
     """The page as plain values, from which it is written: fields and properties by name."""
     record: dict[str, Any] = replace_infinities_by_words(_plain_value(page))
     return record
@@ -250,9 +250,9 @@ def _plain_value(value: object) -> Any:
     return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
-def _row_of_sweep(number: int, sweep: Sweep, bill: Bill, link: str, audience: Audience) -> Row:
+def _row_of_sweep(number: int, sweep: Sweep, bill: Bill, link: str, audience: Audience) -> ComparedSweep:
     facts, reader = page_facts_by_name(sweep, bill), release.public_reader(sweep)
-    return Row(
+    return ComparedSweep(
         number=number,
         account=sweep.plan.account,
         page=link,

@@ -13,7 +13,7 @@ from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.tables import Item
 from dpsweep.reports.figures.page_figures import PageMaps, page_maps_of_panels
-from dpsweep.reports.pages.comparison import Comparison, MeasuredMaps, page_of_record, record_of_comparison
+from dpsweep.reports.pages.comparison import ComparisonPage, MeasuredMaps, page_of_record, record_of_comparison
 from dpsweep.reports.pages.templates import TEMPLATES
 from tests.reports.figures.test_heatmap import panels_of, steps
 
@@ -97,7 +97,7 @@ def test_rows_of_maps_are_full_where_they_can_be() -> None:
 
 def test_a_page_of_1600_points_is_small() -> None:
     """Its maps, with all texts and tables, are half of the two megabytes that a page of so many points may have."""
-    page = Comparison(
+    page = ComparisonPage(
         audience=Audience.CURATOR,
         banner="",
         title="digits",
