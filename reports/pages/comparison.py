@@ -31,6 +31,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import restrict_to_owner
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.released_files import ReleasedFiles
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.content import sections
@@ -42,7 +43,6 @@ from dpsweep.reports.content.panels import MapPanel, build_map_panels
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.map_notes import reason_for_no_map
-from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import draw_one_heatmap
 from dpsweep.reports.figures.page_figures import PageMaps, page_maps_of_panels
 from dpsweep.reports.pages import release
@@ -89,7 +89,11 @@ class ComparedSweep:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """All that was charged to an account; `nobody` says that its records were declared public."""
+    """All that was charged to an account; `nobody` says that its records were declared public.
+
+    `sweeps` are the numbers of its sweeps here, `others` says that something else was charged, `cautions` what a large
+    total means.
+    """
 
     account: str
     sweeps: tuple[int, ...]
@@ -98,6 +102,7 @@ class Total:
     delta: Fact
     others: bool
     nobody: bool
+    cautions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,6 @@ class ComparisonPage:
     title: str
     command: str
     totals: tuple[Total, ...]
-    cautions: tuple[str, ...]
     sweeps: tuple[ComparedSweep, ...]
     maps: tuple[MeasuredMaps, ...]
     no_maps: tuple[str, ...]
@@ -163,7 +167,8 @@ def release_sweeps(
         shutil.rmtree(partial, ignore_errors=True)
         for number, folder in enumerate(folders, start=1):
             with release.hold_release_lock(folder):
-                shutil.copytree(refuse_link(folder / release.FOLDER), partial / MEMBER.format(number))
+                shutil.copytree(refuse_link(folder / release.FOLDER), partial / MEMBER.format(number), symlinks=True)
+            ReleasedFiles.from_folder(partial / MEMBER.format(number))  # refuses links
         links = [f"{MEMBER.format(number)}/{FILE}" for number, _ in enumerate(folders, start=1)]
         _write_page(_read_sweeps(folders), links, Audience.PUBLIC, partial)
         shutil.rmtree(package, ignore_errors=True)
@@ -175,7 +180,8 @@ def _folder_of_comparison(folders: Sequence[Path]) -> Path:
     """`comparisons/ID` in the current folder; the id is that of the plans, in whatever order."""
     plans: dict[str, Path] = {}
     for folder in folders:
-        plan = Plan.read(folder / "plan.json").id
+        with turn_read_errors_into_refusal(f"the sweep in {folder}"):
+            plan = Plan.read(folder / "plan.json").id
         if plan in plans:
             raise BadInput(f"Expected different sweeps, got the one of plan {plan} twice: {plans[plan]} and {folder}.")
         plans[plan] = folder
@@ -205,8 +211,7 @@ def _write_page(sweeps: Sequence[Sweep], links: Sequence[str], audience: Audienc
         banner=audience.banner,
         title=enumeration_text([*dict.fromkeys(sweep.plan.account for sweep in sweeps)]),
         command="" if public else "dpsweep release",
-        totals=tuple(_totals_of_accounts(sweeps)),
-        cautions=tuple(_cautions_on_totals(sweeps, bills)),
+        totals=tuple(_totals_of_accounts(sweeps, bills)),
         sweeps=rows,
         maps=tuple(_maps_by_measure(panels)),
         no_maps=tuple(
@@ -216,13 +221,9 @@ def _write_page(sweeps: Sequence[Sweep], links: Sequence[str], audience: Audienc
         ),
         failed_maps=tuple(failure_sentences_by_picture(pictures).values()),
     )
-    return _write_files(page, pictures, folder)
-
-
-def _write_files(page: ComparisonPage, pictures: Sequence[Drawing], folder: Path) -> Path:
     make_folder_and_missing_parents(folder)
     for picture in pictures:
-        write_picture_files(picture, folder, picture.pdf() if page.audience is Audience.PUBLIC else b"")
+        write_picture_files(picture, folder, picture.pdf() if public else b"")
     record = record_of_comparison(page) | {FAILED: failure_sentences_by_picture(pictures)}
     write_json(folder / NUMBERS[COMPARISON], record)
     write_file_in_one_rename(folder / COMPARISON, page_of_record(record).encode())
@@ -295,38 +296,26 @@ def _maps_by_measure(groups: Mapping[tuple[str, str], Sequence[MapPanel]]) -> It
         before += len(panels)
 
 
-def _sweeps_by_account(sweeps: Sequence[Sweep]) -> dict[tuple[str, str], list[int]]:
-    """The places of the sweeps of each account; each rehearsal has a ledger, hence an account, of its own."""
+def _totals_of_accounts(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[Total]:
+    """What the ledger has charged to each account in all; each rehearsal has an account of its own."""
     places: dict[tuple[str, str], list[int]] = {}
     for place, sweep in enumerate(sweeps):
         places.setdefault((sweep.account.entries[0].digest, sweep.plan.account), []).append(place)
-    return places
-
-
-def _totals_of_accounts(sweeps: Sequence[Sweep]) -> Iterator[Total]:
     source = f"{LEDGER}: the account's charges, all together"
-    for (_, account), places in _sweeps_by_account(sweeps).items():
-        last = sweeps[places[-1]]
+    for (_, account), own in places.items():
+        last, bill = sweeps[own[-1]], bills[own[-1]]
         epsilon, delta = last.account.reserved_epsilon_and_delta
-        own = {sweeps[place].plan_id for place in places}
+        charges = tuple(charge for place in own for charge in bills[place].charges)
+        plans = {sweeps[place].plan_id for place in own}
         yield Total(
             account=account,
-            sweeps=tuple(place + 1 for place in places),
+            sweeps=tuple(place + 1 for place in own),
             unit=last.plan.unit,
             epsilon=Fact(value=epsilon, text=epsilon_text_rounded_up(epsilon), source=source),
             delta=Fact(value=delta, text=delta_text_rounded_up(delta), source=source),
-            others=any(entry.plan not in own for entry in last.account.charges),
+            others=any(entry.plan not in plans for entry in last.account.charges),
             nobody=last.account.budget.promises_nothing,
+            cautions=cautions_on_large_epsilon_or_delta(
+                last.plan, replace(bill, epsilon=epsilon, delta=delta, charges=charges)
+            ),
         )
-
-
-def _cautions_on_totals(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
-    """What a large total means for the members of an account."""
-    several = len(_sweeps_by_account(sweeps)) > 1
-    for (_, account), places in _sweeps_by_account(sweeps).items():
-        (epsilon, delta), bill = sweeps[places[-1]].account.reserved_epsilon_and_delta, bills[places[-1]]
-        charges = tuple(charge for place in places for charge in bills[place].charges)
-        for sentence in cautions_on_large_epsilon_or_delta(
-            sweeps[places[-1]].plan, replace(bill, epsilon=epsilon, delta=delta, charges=charges)
-        ):
-            yield f"{account}: {sentence}" if several else sentence

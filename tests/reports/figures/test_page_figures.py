@@ -103,7 +103,6 @@ def test_a_page_of_1600_points_is_small() -> None:
         title="digits",
         command="",
         totals=(),
-        cautions=(),
         sweeps=(),
         maps=(MeasuredMaps(measure="accuracy", before=0, maps=maps_over((40, 40))),),
         no_maps=(),

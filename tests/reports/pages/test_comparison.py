@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import dpsweep
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -20,7 +21,6 @@ from dpsweep.reports.disclosure import package_check
 from dpsweep.reports.disclosure.package_check import check_package
 from dpsweep.reports.pages import comparison
 from dpsweep.reports.pages.comparison import page_of_record, release_sweeps, write_comparison
-from dpsweep.reports.pages.page_memory import report_sweeps
 from dpsweep.reports.recomputation.price_check import HOLDS
 from dpsweep.sweeper.commands import cli
 from tests.reports.conftest import Made, Recipe, make
@@ -165,12 +165,14 @@ def test_a_total_below_its_sweeps_is_not_taken_for_granted(package: Path) -> Non
 def test_what_one_sweep_cannot_show_is_refused_in_one_sentence(several: Several, blank_pictures: None) -> None:
     folders = several(one={"axes": CLIPPED}, two={"axes": ADAM, "randomness": "reproducible"})
     with pytest.raises(BadInput, match="NOT a private release"):
-        [*release_sweeps(folders)]
+        dpsweep.release(folders)
     assert not [*Path("comparisons").rglob("comparison.html")], "no package without one of them"
     record = json.loads(write_comparison(folders).with_suffix(".json").read_text())
     assert [bool(row["alarms"]) for row in record["sweeps"]] == [False, True]
-    with pytest.raises(BadInput, match="twice"):
-        [*report_sweeps([folders[0], folders[0]])]
+    assert dpsweep.report([str(folders[0])]) == folders[0] / "curator" / "report.html"
+    for sweeps, reason in ((folders[:1] * 2, "twice"), ([], "at least one sweep")):
+        with pytest.raises(BadInput, match=reason):
+            dpsweep.report(sweeps)
 
 
 def test_a_rule_that_hides_its_losers_hides_them_here_too(
