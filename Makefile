@@ -67,8 +67,8 @@ advise: $(STAMP) ## what an epsilon would buy under each way of searching, as me
 audit: $(STAMP) ## attack what that sweep would run, on generated records: a lower bound beside the price (ARGS=)
 	@$(BIN)/dpsweep audit $(OVERRIDES)
 
-report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
-	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
+report: $(STAMP) ## render each finished sweep again, or several side by side (OUTPUT="sweeps/mnist_5k/A sweeps/mnist_5k/B")
+	@$(if $(OUTPUT),$(BIN)/dpsweep report $(OUTPUT),printf '%s\n' $(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)) | xargs -n 1 $(BIN)/dpsweep report)
 
 reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIGURE=b_fig9 SCALE= DATA=)
 	@$(BIN)/python -m dpsweep.reports.reproduction $(FIGURE) $(if $(SCALE),--scale $(SCALE)) $(if $(HOURS),--hours $(HOURS)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)

@@ -1,6 +1,6 @@
 """Hyperparameter sweeps over private training, priced as a whole.
 
-`plan`, `rehearse`, `sweep` and `results` are the verbs of the command line as functions (docs/notebook.md), `heatmap`
+`plan`, `rehearse`, `sweep`, `results`, `report` and `release` are the verbs of the command line as functions (docs/notebook.md), `heatmap`
 draws results from elsewhere, and `attempt` lets a script of the user's train a trial. `dpsweep.accounting` is a library of its own:
 events, accountants, selection rules, the ledger. `dpsweep.models` makes a torch model trainable with privacy. The folders
 here are links to those beside it, so that a checkout and an installed package are imported by the same names.
@@ -18,6 +18,8 @@ _HOME_OF = {
     "heatmap": "dpsweep.reports.figures.heatmap",
     "plan": "dpsweep.sweeper.commands.python_api",
     "rehearse": "dpsweep.sweeper.commands.python_api",
+    "release": "dpsweep.sweeper.commands.python_api",
+    "report": "dpsweep.sweeper.commands.python_api",
     "results": "dpsweep.sweeper.commands.python_api",
     "sweep": "dpsweep.sweeper.commands.python_api",
 }

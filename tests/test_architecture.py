@@ -66,7 +66,6 @@ ROOMS = (
     "reports/recomputation",
     "reports/pages",
     "reports/disclosure",
-    "reports/__main__",
     "sweeper/terminal",
     "sweeper/processes",
     "sweeper/trial",

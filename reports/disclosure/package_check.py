@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import dpsweep
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
@@ -25,6 +26,9 @@ from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
+from dpsweep.reports.content.facts import sum_in_exact_decimals
+from dpsweep.reports.pages.comparison import MEMBER, page_of_record
+from dpsweep.reports.pages.page_memory import COMPARISON, NUMBERS
 from dpsweep.reports.pages.released_package import PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, price_check_program_text
 from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
@@ -34,6 +38,10 @@ from dpsweep.reports.statement.released_claim import ReleasedModel
 SECONDS, BYTES = 900, 8 << 30
 LONGEST = 1 << 22
 """The largest page or program that is read, in bytes."""
+AMOUNTS = {"epsilon": epsilon_text_rounded_up, "delta": delta_text_rounded_up}
+CODES: Mapping[type[Exception], int] = {ClaimFails: FAILS, ClaimNotRecomputed: NOT_RECOMPUTED}
+TOLD = ("interval", "score")
+"""What is told of the score of a selected point, in the record of a page and in that of a release."""
 LARGEST_MODEL, MOST_NAMES = 64 << 30, 40
 """The largest model that is read, in bytes, and the most names of files that are listed."""
 
@@ -50,7 +58,7 @@ sys.exit(main(sys.argv[3:]))
 
 
 def check_package(arguments: Sequence[str]) -> None:
-    """Prints what holds of a package and what does not.
+    """Prints what holds of a package and what does not; of a package of several sweeps, for each of them.
 
     Raises `ClaimFails` if something does not hold, `ClaimNotRecomputed` if a part was not recomputed, and `BadInput` if
     a file of the package cannot be read.
@@ -58,6 +66,14 @@ def check_package(arguments: Sequence[str]) -> None:
     if len(arguments) not in (1, 2):
         raise BadInput("Expected dpsweep check PACKAGE [OPENING]: the folder of a release, and the curator's opening.")
     folder, *opening = (Path(word).absolute() for word in arguments)
+    if (refuse_link(folder) / NUMBERS[COMPARISON]).is_file():
+        _check_comparison(folder, opening)
+    else:
+        _check_release(folder, opening)
+
+
+def _check_release(folder: Path, opening: Sequence[Path]) -> None:
+    """Checks the release of one sweep."""
     if not refuse_link(folder).is_dir() or not (folder / PRICE_FILE).is_file():
         raise BadInput(
             f"Expected {folder} to be the folder of a release with a {PRICE_FILE}: without it nothing is claimed that "
@@ -72,6 +88,72 @@ def check_package(arguments: Sequence[str]) -> None:
         raise ClaimFails(f"The release in {folder} does not hold: see above.")
     if code == NOT_RECOMPUTED:
         raise ClaimNotRecomputed(f"Nothing of the release in {folder} fails, and a part was not recomputed: see above.")
+
+
+def _check_comparison(folder: Path, opening: Sequence[Path]) -> None:
+    """Checks each sweep's release in a package of several, and that their common page says what these say."""
+    if opening:
+        raise BadInput(
+            f"Expected no opening for several sweeps: each has its own, as in dpsweep check {folder}/"
+            f"{MEMBER.format(1)} {opening[0]}."
+        )
+    with turn_read_errors_into_refusal(str(folder)):
+        record = read_json(folder / NUMBERS[COMPARISON])
+        members = [folder / MEMBER.format(number) for number in range(1, len(record["sweeps"]) + 1)]
+    codes = set()
+    for member in members:
+        print_line(f"{member.name}:")
+        try:
+            _check_release(member, ())
+        except (ClaimFails, ClaimNotRecomputed) as error:
+            codes.add(CODES[type(error)])
+    with turn_read_errors_into_refusal(str(folder)):
+        verdicts = [*_comparison_verdicts(folder, record, members)]
+    print_line(f"{folder.name}:")
+    holds = (
+        f"holds: it is what this version's template makes of {NUMBERS[COMPARISON]}, which has the account, rule, price "
+        "and told score of each sweep's release, and no total below the sum of its sweeps"
+    )
+    for code, sentence in verdicts or [(HOLDS, holds)]:
+        print_line(f"{COMPARISON}: {sentence}")
+        codes.add(code)
+    print_line(
+        "not checked: that the totals are those of the curator's ledger, and the maps, whose scores are in each "
+        "sweep's report.json"
+    )
+    if FAILS in codes:
+        raise ClaimFails(f"The releases in {folder} do not hold: see above.")
+    if NOT_RECOMPUTED in codes:
+        raise ClaimNotRecomputed(f"Nothing in {folder} fails, and a part was not recomputed: see above.")
+
+
+def _comparison_verdicts(folder: Path, record: Any, members: Sequence[Path]) -> Iterator[tuple[int, str]]:
+    """What the page of several sweeps says otherwise than the release of each."""
+    if page_of_record(record) != _read_text_of_limited_size(folder / COMPARISON):
+        yield FAILS, f"does not hold: this version's template does not write this page from {NUMBERS[COMPARISON]}"
+    sums: dict[tuple[str, str], list[float]] = {}
+    for number, (row, member) in enumerate(zip(record["sweeps"], members, strict=True), start=1):
+        report = read_json(member / "report.json")
+        facts, best = report["facts"], (report["best"] or [{}])[0]
+        pairs = {
+            "number": (row["number"], number),
+            "account": (row["account"], report["title"]),
+            "rule": (row["rule"], read_json(member / PRICE_FILE)["rule"]),
+            **{name: (row[name], facts[f"honest_{name}"]) for name in AMOUNTS},
+            **{name: ((row["best"] or {}).get(name, ""), best.get(name, "")) for name in TOLD},
+        }
+        for name, (shown, released) in pairs.items():
+            if shown != released:
+                yield FAILS, f"does not hold: the {name} of sweep {number} is not that of its release"
+        for name in AMOUNTS:
+            sums.setdefault((report["title"], name), []).append(row[name]["value"])
+    for (account, name), values in sums.items():
+        (fact,) = [total[name] for total in record["totals"] if total["account"] == account]
+        if fact["text"] != AMOUNTS[name](fact["value"]):
+            yield FAILS, f"does not hold: the {name} charged to {account} has two values"
+        if fact["value"] < sum_in_exact_decimals(values):
+            told = f"{name} {fact['text']} is charged to {account}, less than the sum of its sweeps"
+            yield NOT_RECOMPUTED, f"not recomputed: {told}, as where an account adds divergences"
 
 
 def _print_price_check_and_return_code(paths: Sequence[Path]) -> int:

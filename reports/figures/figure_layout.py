@@ -219,7 +219,7 @@ def legend_text_of_mark_or_state(entry: State | Mark) -> str:
     words = {
         Mark.NONE: "",
         Mark.CHOSEN: "chosen, but not told apart from any other",
-        Mark.BEST: "best of all",
+        Mark.BEST: "best of its search",
         Mark.BEST_OF_METHOD: "best of its method",
         Mark.AS_GOOD: "not significantly worse than the best",
         Mark.BELOW: "below the colour scale",

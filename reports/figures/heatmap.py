@@ -134,6 +134,11 @@ def draw_joint_and_per_method_heatmaps(panels: Sequence[MapPanel], measure: str)
     return (whole, *(_drawing_or_failure_of_panels(name, group, limits, measure) for name, group in groups.items()))
 
 
+def draw_one_heatmap(name: str, panels: Sequence[MapPanel], measure: str) -> Drawing:
+    """All panels in one figure of this name, on one colour scale with the label `measure`."""
+    return _drawing_or_failure_of_panels(name, mark_cells_below_scale(panels), colour_scale_ends(panels), measure)
+
+
 def matplotlib_figure_of_panels(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
     """The panels as an Agg figure that pyplot does not know; `limits` are the colour scale's ends, in [0, 1].
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -26,12 +26,13 @@ from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, restr
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder
+from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 from dpsweep.accounting.validation import DAMAGE, refuse_link
 
 FOLDER = "curator"
 FILE = "report.html"
-BESIDE = "beside.html"
-NUMBERS = {FILE: "report.json", BESIDE: "beside.json"}
+COMPARISON = "comparison.html"
+NUMBERS = {FILE: "report.json", COMPARISON: "comparison.json"}
 """The file with the numbers of each page."""
 
 LOCKS = ".lock"
@@ -65,6 +66,19 @@ def redraw_report_if_outdated(folder: Path, ledger: Ledger) -> Path:
         with suppress(OSError):  # a full disk costs the next command its shortcut, and this one nothing
             write_json(memory, {"inputs": now, "files": _file_digests_below_folder(page.parent)}, mode=PRIVATE)
     return page
+
+
+def report_sweeps(folders: Sequence[Path], target: Path | None = None) -> Iterator[Path]:
+    """The page of each sweep for its curator, and one of all side by side, in `target`, where there are several.
+
+    Raises `BadInput` if a folder is not a sweep or its ledger did not charge it.
+    """
+    for folder in folders:
+        yield redraw_report_if_outdated(folder, ledger_of_sweep_folder(folder))
+    if len(folders) > 1:
+        from dpsweep.reports.pages.comparison import write_comparison
+
+        yield write_comparison(folders, target)
 
 
 def failed_picture_sentences(page: Path) -> tuple[str, ...]:

@@ -211,7 +211,7 @@ def compose_release_page(sweep: Sweep) -> Page:
         )
     if sweep.winner_id is None and not sweep.shown.outcome:
         raise BadInput("Expected a finished run to release, got none.")
-    disclosed = _sweep_with_disclosed_runs_only(sweep, reader)
+    disclosed = sweep_with_disclosed_runs_only(sweep)
     page = Page(
         audience=reader.audience,
         banner=pages.Banner(line=protects_nobody_sentence(sweep.plan) or reader.audience.banner),
@@ -224,7 +224,7 @@ def compose_release_page(sweep: Sweep) -> Page:
         facts={name: facts[name] for name in DECLARED if name in facts},
         statement=statement,
         cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
-        best=_released_best_points(sweep, reader),
+        best=released_best_points(sweep),
         same_answer=same_answer_sentence(sweep) if Disclosure.WINNER_SCORE in sweep.disclosures else "",
         outcome=sweep.shown.outcome,
         findings=visible_exhibits(catalogue.FINDINGS, disclosed, bill, reader),
@@ -278,8 +278,9 @@ def public_reader(sweep: Sweep) -> Reader:
     return Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
 
 
-def _released_best_points(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
+def released_best_points(sweep: Sweep) -> tuple[Best, ...]:
     """The winner if the rule discloses it; each method's best only if the rule discloses all scores."""
+    reader = public_reader(sweep)
     if not reader.may_see(Needs.WINNER) or sweep.winner_id is None:
         return ()
     others = tuple(sweep.winner_id_by_method.values()) if reader.may_see(Needs.ALL_SCORES) else ()
@@ -303,17 +304,16 @@ def _page_with_maps_and_table_of_all_runs(page: Page, sweep: Sweep) -> Page:
 
 def table_of_disclosed_runs(sweep: Sweep) -> pd.DataFrame:
     """A row for each run that the rule discloses, with the columns that its price covers."""
-    return sweep.rows_for_export(
-        _table_of_released_columns(_sweep_with_disclosed_runs_only(sweep, public_reader(sweep)))
-    )
+    return sweep.rows_for_export(_table_of_released_columns(sweep_with_disclosed_runs_only(sweep)))
 
 
 def _table_of_released_columns(sweep: Sweep) -> pd.DataFrame:
     return sweep.all_run_rows[[*RECORDS[:1], *sweep.keys_that_tell_runs_apart, *RECORDS[1:]]]
 
 
-def _sweep_with_disclosed_runs_only(sweep: Sweep, reader: Reader) -> Sweep:
-    """The sweep with the runs that the reader may see: what is made of it cannot show others, whatever it declares."""
+def sweep_with_disclosed_runs_only(sweep: Sweep) -> Sweep:
+    """The sweep with the runs that everybody may see: what is made of it cannot show others, whatever it declares."""
+    reader = public_reader(sweep)
     if reader.may_see(Needs.ALL_SCORES):
         return _sweep_without_failure_reasons(sweep)
     trial = sweep.winner_id if reader.may_see(Needs.WINNER_SCORE) else None

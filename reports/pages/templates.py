@@ -19,7 +19,8 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 def fill_template(template: str, **values: object) -> str:
     """The template filled with these values, escaped for HTML; `Markup` stays unescaped.
 
-    Control and bidirectional characters of values are visible escapes, in Markdown too.
+    Control and bidirectional characters of values are visible escapes, in Markdown too. Raises `LookupError` if a value
+    is missing.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -31,7 +32,10 @@ def fill_template(template: str, **values: object) -> str:
         keep_trailing_newline=template.endswith(".md.j2"),
     )
     environment.filters["inline"] = inline_svg
-    return environment.get_template(template).render(values)
+    try:
+        return environment.get_template(template).render(values)
+    except jinja2.UndefinedError as cause:
+        raise LookupError(f"Expected all values of {template}: {cause}") from cause
 
 
 def write_file_in_one_rename(path: Path, content: bytes) -> None:

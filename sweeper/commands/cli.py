@@ -199,11 +199,10 @@ def check(arguments: list[str]) -> None:
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
-    from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
-    from dpsweep.reports.pages.page_memory import print_page_path_and_failures, redraw_report_if_outdated
+    from dpsweep.reports.pages.page_memory import print_page_path_and_failures, report_sweeps
 
-    for folder in _parse_sweep_folder_arguments(arguments):
-        print_page_path_and_failures(redraw_report_if_outdated(folder, ledger_of_sweep_folder(folder)))
+    for page in report_sweeps(_parse_sweep_folder_arguments(arguments)):
+        print_page_path_and_failures(page)
 
 
 def release(arguments: list[str]) -> None:
@@ -212,12 +211,11 @@ def release(arguments: list[str]) -> None:
 
     words, names = split_arguments_from_format_options(arguments)
     formats, folders = formats_with_names(names), _parse_sweep_folder_arguments(words)
-    from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
+    from dpsweep.reports.pages.comparison import release_sweeps
     from dpsweep.reports.pages.page_memory import print_page_path_and_failures
-    from dpsweep.reports.pages.release import write_release
 
-    for folder in folders:
-        print_page_path_and_failures(write_release(folder, ledger_of_sweep_folder(folder), formats))
+    for page in release_sweeps(folders, formats):
+        print_page_path_and_failures(page)
 
 
 def watch(arguments: list[str]) -> None:
@@ -377,13 +375,13 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "report": Subcommand(
         run=report,
-        line="render a sweep folder's curator/report.html again",
+        line="render a sweep folder's curator/report.html again, and of several one page with all side by side",
         usage="FOLDER ...",
         example="dpsweep report sweeps/digits/PLAN",
     ),
     "release": Subcommand(
         run=release,
-        line="write a sweep folder's release/: only what the rule lets out; --for FORM adds documents",
+        line="write a sweep's release/, only what the rule lets out, and several as one package; --for FORM: documents",
         usage="FOLDER ... [--for FORM[,FORM...]]",
         hint=_known_release_formats_sentence,
         example="dpsweep release sweeps/digits/PLAN --for registry,hf",

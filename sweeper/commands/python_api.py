@@ -1,4 +1,4 @@
-"""`dpsweep.plan`, `sweep`, `rehearse` and `results`: the verbs of the command line as functions.
+"""`dpsweep.plan`, `sweep`, `rehearse`, `results`, `report` and `release`: the verbs of the command line as functions.
 
 A request comes from a list of overrides, as `dpsweep sweep` takes them, and from keywords beside it. The results of a
 sweep are those that its rule discloses: a price, a table, a heatmap, the best trial, a release.
@@ -334,3 +334,31 @@ def results(folder: Path | str) -> SweepResults:
     Raises `BadInput` if the folder holds no plan, or one that the ledger (`DPSWEEP_LEDGER`) has not charged.
     """
     return SweepResults(sweep_table.read_sweep(Path(folder), ledger_of_sweep_folder(Path(folder))))
+
+
+def report(sweeps: Sequence[SweepResults | Path | str]) -> Path:
+    """Draws the curator's page of each sweep, and one with all side by side, of which it returns the path.
+
+    Sweeps are results or folders; of a single one the path is that of its own page. No sweep is called the best, since
+    a choice among sweeps is a selection that none of them paid for.
+    """
+    from dpsweep.reports.pages.page_memory import report_sweeps
+
+    return [*report_sweeps(_folders_of_sweeps(sweeps))][-1]
+
+
+def release(sweeps: Sequence[SweepResults | Path | str], formats: Sequence[str] = ()) -> Path:
+    """Releases each sweep, and all as one package, and returns the path of its page; of a single one, that of its own.
+
+    `formats` are those of `SweepResults.release`. Raises `BadInput` for a sweep that has no release, with the reason.
+    """
+    from dpsweep.reports.disclosure.formats import formats_with_names
+    from dpsweep.reports.pages.comparison import release_sweeps
+
+    return [*release_sweeps(_folders_of_sweeps(sweeps), formats_with_names(formats))][-1]
+
+
+def _folders_of_sweeps(sweeps: Sequence[SweepResults | Path | str]) -> list[Path]:
+    if not sweeps:
+        raise BadInput("Expected at least one sweep: results, or the folder of a sweep.")
+    return [one.folder if isinstance(one, SweepResults) else Path(one) for one in sweeps]

@@ -168,7 +168,7 @@ def test_states_are_named_in_words_and_the_best_by_name(troubled: Any) -> None:
         "diverged",
         "killed",
         "not run",
-        "best of all",
+        "best of its search",
         "best of its method",
         "lr",
         "clip_norm",

@@ -11,10 +11,10 @@ from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.sweep_table import read_sweep
-from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.content.tables import Item
 from dpsweep.reports.figures.page_figures import PageMaps, page_maps_of_panels
-from dpsweep.reports.pages.comparison import Beside
-from dpsweep.reports.pages.templates import TEMPLATES, fill_template
+from dpsweep.reports.pages.comparison import ComparisonPage, MeasuredMaps, page_of_record, record_of_comparison
+from dpsweep.reports.pages.templates import TEMPLATES
 from tests.reports.figures.test_heatmap import panels_of, steps
 
 STATES = {"diverged", "failed", "killed", "not_run"}
@@ -97,15 +97,17 @@ def test_rows_of_maps_are_full_where_they_can_be() -> None:
 
 def test_a_page_of_1600_points_is_small() -> None:
     """Its maps, with all texts and tables, are half of the two megabytes that a page of so many points may have."""
-    page = Beside(
+    page = ComparisonPage(
         audience=Audience.CURATOR,
+        banner="",
         title="digits",
-        together=(),
-        sweeps=Sheet(caption="none", columns=("none",), rows=()),
-        maps=maps_over((40, 40)),
+        command="",
+        totals=(),
+        sweeps=(),
+        maps=(MeasuredMaps(measure="accuracy", before=0, maps=maps_over((40, 40))),),
+        no_maps=(),
         failed_maps=(),
-        measure="accuracy",
     )
-    html = fill_template("beside.html.j2", page=page)
+    html = page_of_record(record_of_comparison(page))
     assert html.count("<label") == 1600
     assert len(html.encode()) < 1_000_000

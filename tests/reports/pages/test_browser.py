@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dpsweep.reports.pages.comparison import write_comparison
+
 playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install 'dpsweep[dev]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -193,3 +195,19 @@ def test_everything_is_named_for_a_screen_reader(page: Any) -> None:
     assert nameless == []
     headings = page.locator("h1, h2, h3").evaluate_all("all => all.map(one => Number(one.tagName[1]))")
     assert all(later - before <= 1 for before, later in zip([0, *headings], headings, strict=False))
+
+
+def test_sweeps_side_by_side_are_legible(
+    browser: Any, troubled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPSWEEP_LEDGER", str(troubled.ledger.path))
+    opened = browser.new_page()
+    opened.goto(write_comparison([troubled.folder], tmp_path).as_uri())
+    opened.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    for width in (400, 1400):
+        opened.set_viewport_size({"width": width, "height": 900})
+        for scheme in ("light", "dark"):
+            opened.emulate_media(color_scheme=scheme)
+            assert opened.evaluate(CONTRAST) == []
+            assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    opened.close()

@@ -19,7 +19,7 @@ from dpsweep.reports.content.formatting import percent_text
 from dpsweep.reports.pages.curator_page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
-VOID = {"meta", "br", "img", "link", "hr", "input"}
+VOID = {"col", "meta", "br", "img", "link", "hr", "input"}
 DRAWN = ("heatmap", "heatmap-dpsgd", "heatmap-dpnsgd", "collapse-1", "ease", "rivals")
 HOSTILE = "<script>alert('x')</script>"
 SweepOf = Callable[..., Any]

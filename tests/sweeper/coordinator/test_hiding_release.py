@@ -15,6 +15,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
+from dpsweep.reports.pages.comparison import release_sweeps, write_comparison
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.randomized import SEARCHES
@@ -32,13 +33,14 @@ from tests.sweeper.search_programs import (
 )
 
 pytestmark = SEARCHES
+WIDE = (*SELECTION, "privacy.noise_multiplier=3,4")
+"""Eight points."""
 
 
 def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(
     place: Callable[..., Place], tmp_path: Path
 ) -> None:
     """Two searches that differ in K, in losers, in their fates, and agree in the winner, look the same."""
-    line = (*SELECTION, "privacy.noise_multiplier=3,4")
     searches = (
         ((5,), {0: 0.6}),
         (
@@ -50,7 +52,7 @@ def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(
     seen, books, budgets = [], [], []
     for number, (tries, fates) in enumerate(searches):
         ledger = Ledger(tmp_path / f"{number}.sqlite")
-        here = place(line, root=str(number), own=ledger)
+        here = place(WIDE, root=str(number), own=ledger)
         assert work(here.plant(Draw(tries=tries)), fates) == list(range(len(tries)))
         write_report(here.folder.root, ledger)
         seen.append(released(here))
@@ -65,6 +67,27 @@ def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(
     text = " ".join(re.sub(r"<[^>]*>", " ", content) for content in told)
     for secret in ("59.9", "10.0 %", "failed<", "gone", "2026-01-01", "seconds", here.plan.id):
         assert secret not in text, secret
+
+
+def test_beside_others_it_tells_no_more(
+    place: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two searches that differ in K and in losers look the same side by side with another, to their curator too."""
+    monkeypatch.chdir(tmp_path)
+    searches = (((5,), {0: 0.6}), ((0, 5, 1), {0: 0.1, 1: 0.6, 2: "failed"}))
+    seen = []
+    for number, (tries, fates) in enumerate(searches):
+        ledger = Ledger(tmp_path / f"{number}.sqlite")
+        monkeypatch.setenv("DPSWEEP_LEDGER", str(ledger.path))
+        here, other = (place(line, root=str(number), own=ledger) for line in (WIDE, POISSON))
+        work(here.plant(Draw(tries=tries)), fates)
+        work(other.plant(Draw(tries=(3,))), {0: 0.5})
+        folders = [here.folder.root, other.folder.root]
+        pages = write_comparison(folders, tmp_path / str(number)), [*release_sweeps(folders)][-1]
+        seen.append([page.with_suffix(suffix).read_text() for page in pages for suffix in (".html", ".json")])
+        assert not [*pages[0].parent.glob("*.png")], "no map"
+    assert seen[0] == seen[1]
+    assert "a secret number of tries" in seen[0][2]
 
 
 def test_a_draw_of_no_tries_is_released_as_nothing(program: Program, place: Callable[..., Place]) -> None:

@@ -14,7 +14,7 @@ from dpsweep.accounting.events.build import are_same_events, non_private, repeat
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.reports.pages.comparison import write_comparison_page
+from dpsweep.reports.pages.comparison import write_comparison
 from dpsweep.reports.pages.model_export import write_release_and_export
 from dpsweep.sweeper.commands import account_statement as passbook
 from dpsweep.sweeper.searches.admission import open_account_or_check_budget
@@ -31,7 +31,9 @@ NOBODY = "protects nobody"
 
 
 @pytest.mark.usefixtures("pages")
-def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_path: Path) -> None:
+def test_they_are_charged_run_and_shown_as_what_they_are(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = program(*PUBLIC, "trainer=sgd", "trainer.lr=1,2", "score.every=2")
     assert done.returncode == 0, done.stderr
     assert "PROTECTS NOBODY: you declared these data public" in done.stdout
@@ -48,7 +50,8 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
     assert statement.budget.promises_nothing
     assert [entry.kind for entry in statement.entries][:3] == ["open", "data", "charge"], "before anything starts"
     write_release_and_export(folder, ledger, tuple(FORMATS.values()))
-    beside = write_comparison_page([folder, folder], ledger, tmp_path / "beside")
+    monkeypatch.setenv("DPSWEEP_LEDGER", str(ledger.path))
+    beside = write_comparison([folder], tmp_path / "beside")
     assert "digits was declared public: its records are not protected." in beside.read_text()
     forms = [f"release/{one.file}" for one in FORMATS.values()]
     for page in ("curator/report.html", "release/report.html", "release/statement.html", "export/README.md", *forms):
