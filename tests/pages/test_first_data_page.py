@@ -1,4 +1,7 @@
-"""docs/first_data.md and docs/growing_data.md are true: their commands run in their order and print what is shown."""
+"""docs/first_data.md and docs/growing_data.md are true: their commands run in their order and print what is shown.
+
+So is docs/tutorial.md.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,11 @@ def test_a_table_becomes_a_signed_release(checkout: Path, environment: dict[str,
     assert {step.command.split()[1] for step in steps(page) if step.command.startswith("dpsweep")} == {
         *("plan", "budget", "sweep", "release", "export")
     }
+
+
+@pytest.mark.long
+def test_the_first_sweep_of_the_tutorial_prints_what_it_shows(tmp_path: Path, environment: dict[str, str]) -> None:
+    assert follow((DOCS / "tutorial.md").read_text(), tmp_path, environment) == []
 
 
 @pytest.mark.long
