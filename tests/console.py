@@ -24,7 +24,7 @@ class Step:
 def steps(page: str) -> Iterator[Step]:
     """The commands of the page's console blocks; a comment may give an exit code."""
     for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
             code = re.search(r"# exit code (\d+)$", command)
             lines = (line for line in shown.splitlines() if line not in ("", "..."))

@@ -61,9 +61,14 @@ def links(text: str, page: str) -> list[str]:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Rewrites links between files of the repository as links between places of the site."""
+    """Rewrites links between files of the repository as links between places of the site.
+
+    Pages from outside docs/, such as the history of changes, are not searched.
+    """
     source = page.file.src_uri
-    path = f"docs/{source}" if (ROOT / "docs" / source).is_file() else source
+    inside = (ROOT / "docs" / source).is_file()
+    path = f"docs/{source}" if inside else source
+    page.meta["search"] = {"exclude": not inside}
     parts = FENCE.split(markdown)
     return "".join(part if part.startswith("```") else rewritten(part, path, source) for part in parts)
 

@@ -72,12 +72,7 @@ def test_the_sweep_that_the_tutorial_shows_is_the_default_one(compose_priced) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        pytest.param(arguments, marks=[pytest.mark.long] if "fit=true" in arguments else [])
-        for arguments in sorted(
-            {name for path in EXAMPLES["PAGES"] for name, _ in EXAMPLES["examples"](path.read_text())}
-        )
-    ],
+    sorted({name for path in EXAMPLES["PAGES"] for name, _ in EXAMPLES["examples"](path.read_text())}),
 )
 def test_plans_that_pages_show_are_what_the_program_prints(arguments: str) -> None:
     output = EXAMPLES["timeless"](EXAMPLES["output"](arguments))

@@ -1,4 +1,7 @@
-"""docs/first_data.md and docs/growing_data.md are true: their commands run in their order and print what is shown."""
+"""docs/first_data.md and docs/growing_data.md are true: their commands run in their order and print what is shown.
+
+So is docs/tutorial.md, and so are the recipes of docs/how-to.md and docs/coming_from.md.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,20 @@ def test_a_table_becomes_a_signed_release(checkout: Path, environment: dict[str,
     assert {step.command.split()[1] for step in steps(page) if step.command.startswith("dpsweep")} == {
         *("plan", "budget", "sweep", "release", "export")
     }
+
+
+@pytest.mark.long
+def test_the_first_sweep_of_the_tutorial_prints_what_it_shows(tmp_path: Path, environment: dict[str, str]) -> None:
+    assert follow((DOCS / "tutorial.md").read_text(), tmp_path, environment) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["how-to", "coming_from"])
+def test_recipes_are_commands_that_run(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    page = (DOCS / f"{name}.md").read_text()
+    recipes = page.partition("## What people typed")[2].partition("\n## ")[0] or page
+    assert {step.command.split()[1] for step in steps(recipes)} <= {"plan", "rehearse"}
+    assert follow(recipes, tmp_path, environment) == []
 
 
 @pytest.mark.long

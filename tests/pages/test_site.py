@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -63,6 +64,31 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert [name for name in Site(path.read_text()).loads if re.match(r"(\w+:)?//", name)] == [], path.name
     for path in site.rglob("*.css"):
         assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//", path.read_text()) == [], path.name
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+def test_a_page_that_is_opened_from_a_folder_has_a_search_and_at_every_width_a_menu(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install 'dpsweep[dev]'")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        for width, button in ((400, "label.md-header__button[for=__search]"), (1400, ".md-search__input")):
+            page = browser.new_page(viewport={"width": width, "height": 800})
+            page.goto((site / "tutorial.html").as_uri())
+            page.click(button)
+            page.locator(".md-search__input:focus").wait_for()
+            page.keyboard.type("optuna", delay=20)
+            page.locator(".md-search-result__item a").first.wait_for()
+            targets = page.locator(".md-search-result__item a").evaluate_all("all => all.map(one => one.href)")
+            assert targets
+            assert not [one for one in targets if "CHANGELOG" in one or "RESULTS" in one]
+            page.keyboard.press("Escape")
+            if width == 400:
+                page.click("label.md-header__button[for=__drawer]")
+            page.locator(".md-nav--primary a[href='how-to.html']").wait_for()
+        browser.close()
 
 
 def test_every_link_leads_to_a_file_and_to_an_anchor(site: Path) -> None:

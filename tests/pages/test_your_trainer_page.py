@@ -12,6 +12,7 @@ import pytest
 
 from dpsweep.trainers.scripts.attempt import Attempt
 from tests.conftest import Program
+from tests.console import follow
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import LIGHT, folder_of
 
@@ -41,6 +42,21 @@ def test_the_page_shows_a_script_of_the_folder_and_names_all() -> None:
     assert [(name, (DOCS / name).read_text()) for name, _ in shown] == shown
     assert {path.stem for path in (DOCS / "your_trainer").glob("*.py")} == {*SCRIPTS}
     assert all(f"your_trainer/{name}.py" in PAGE for name in SCRIPTS)
+
+
+@pytest.mark.long
+def test_an_optimizer_of_ones_own_is_two_files_in_a_folder_of_ones_own(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    section = PAGE.partition("## An optimizer of your own")[2].partition("\n## ")[0]
+    files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', section, re.MULTILINE | re.DOTALL))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert {*files} == {"nesterov.py", "trainer/nesterov.yaml"}
+    assert follow(section, tmp_path, environment) == []
+    (folder,) = (tmp_path / "sweeps" / "digits").glob("*/trials")
+    assert len([*folder.glob("*/result.json")]) == 10
 
 
 def test_the_page_names_what_an_attempt_has() -> None:

@@ -125,7 +125,7 @@ def download_file_unless_present(url: str, *, md5: str, folder: Path) -> Path:
     except ValueError as error:
         raise BadInput(
             f"Expected md5={md5} of {url}, got another file, which was discarded: try again later, "
-            f"or put {name} into a folder of yours and name that by DATA=<folder> or DPSWEEP_DATA."
+            f"or put {name} into a folder of yours and name that by data=<folder> or DPSWEEP_DATA."
         ) from error
     return Path(path)
 
@@ -200,7 +200,7 @@ class Official:
         cache = download_cache_folder_of_dataset(name)
         if all((cache / file).is_file() for file in self.downloads):
             return ""
-        looked = f"in {folder} or {cache}" if folder else f"in {cache}, and no DATA=<folder> (or DPSWEEP_DATA) is given"
+        looked = f"in {folder} or {cache}" if folder else f"in {cache}, and no data=<folder> (or DPSWEEP_DATA) is given"
         return f"{name} is not {looked}: a sweep downloads {', '.join(self.downloads)} from {self.url}."
 
     def content_hashes_of_verified_private_files(
@@ -263,7 +263,7 @@ class Official:
         return (
             f"{name} is not {f'in {folder}' if folder else 'on this machine'}, and {self.url} "
             f"{why}: put {', '.join(self.downloads)} into {target} "
-            f"and say DATA={folder or '<folder>'} (or set DPSWEEP_DATA)."
+            f"and say data={folder or '<folder>'} (or set DPSWEEP_DATA)."
         )
 
 

@@ -347,5 +347,5 @@ def find_table_file_with_typed_columns(name: str, file: str, folder: Path | None
 def _require_existing_table_path(name: str, file: str, folder: Path | None) -> Path:
     path = path_in_data_folder_or_absolute(file, folder)
     if not path.is_file() and not is_hugging_face_saved_dataset_folder(path) and not parquet_parts_of_folder(path):
-        raise BadInput(f"{name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+        raise BadInput(f"{name} needs {path}: put it there, or say data=<folder> (or set DPSWEEP_DATA).")
     return path

@@ -275,7 +275,7 @@ def test_plan_says_which_files_are_not_there_yet_and_prices_all_the_same(
     light = ("trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "accountant=rdp", "accountant.witnesses=[]")
     (tmp_path / "mine").mkdir()
     cases = {
-        ("dataset=cifar10",): f"cifar10 is not in {tmp_path}/cache/dpsweep/cifar10, and no DATA=<folder> (or "
+        ("dataset=cifar10",): f"cifar10 is not in {tmp_path}/cache/dpsweep/cifar10, and no data=<folder> (or "
         "DPSWEEP_DATA) is given: a sweep downloads cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/.",
         ("dataset=mnist", f"data={tmp_path / 'mine'}"): f"mnist is not in {tmp_path / 'mine'} or ",
         ("dataset=mnist", "data=/nowhere"): "Expected data=/nowhere to be an existing folder.",

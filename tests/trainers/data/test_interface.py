@@ -283,7 +283,7 @@ def test_absent_and_offline_is_one_sentence_with_the_next_step(name: str, tmp_pa
     if any(Path(folder).is_dir() for folder in conf["dataset"]["files"]["folders"] if folder.startswith("/")):
         pytest.skip("this machine carries the files in a system folder")
     with pytest.raises(
-        BadInput, match=rf"^{ACCOUNTS.get(name, name)} is not in .*: put .* into {tmp_path}/.* and say DATA="
+        BadInput, match=rf"^{ACCOUNTS.get(name, name)} is not in .*: put .* into {tmp_path}/.* and say data="
     ) as refusal:
         unreachable(instantiate(conf["dataset"]), nowhere).locate(tmp_path)
     for file in conf["dataset"]["files"]["downloads"]:

@@ -212,12 +212,12 @@ def test_absent_and_offline_says_which_file_to_put_where(tmp_path: Path, nowhere
         official(nowhere).find_or_download_files("tiny", tmp_path)
     assert str(refusal.value) == (
         f"tiny is not in {tmp_path}, and {nowhere} is out of reach (ConnectionError): put train.txt.gz, "
-        f"test.txt.gz into {tmp_path}/tiny and say DATA={tmp_path} (or set DPSWEEP_DATA)."
+        f"test.txt.gz into {tmp_path}/tiny and say data={tmp_path} (or set DPSWEEP_DATA)."
     )
 
 
 def test_absent_and_offline_without_a_folder_says_the_same(nowhere: str) -> None:
-    with pytest.raises(BadInput, match=r"into <folder>/tiny and say DATA=<folder> \(or set DPSWEEP_DATA\)\.$"):
+    with pytest.raises(BadInput, match=r"into <folder>/tiny and say data=<folder> \(or set DPSWEEP_DATA\)\.$"):
         official(nowhere).find_or_download_files("tiny", None)
 
 

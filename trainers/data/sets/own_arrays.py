@@ -105,7 +105,7 @@ class Npz(_NamedArrays):
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""
         if not (path := self._path(folder)).is_file():
-            raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+            raise BadInput(f"{self.name} needs {path}: put it there, or say data=<folder> (or set DPSWEEP_DATA).")
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check both arrays completely, since there is no checksum.
@@ -183,7 +183,7 @@ class Arrays(_NamedArrays):
         """Find the files in the user's folder."""
         for name in (self.features, self.labels, *(() if self.unit_column is None else (self.unit_column,))):
             if not (path := self._file(folder, name)).is_file():
-                raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+                raise BadInput(f"{self.name} needs {path}: put it there, or say data=<folder> (or set DPSWEEP_DATA).")
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Pass over all records, since there is no checksum; the features identify the data set."""

@@ -208,7 +208,7 @@ class ImageFolder(DeclaredUnits):
         """Find the folders and, if there is one, the table of units."""
         for path in self._private_and_test_paths:
             if not (place := path_in_data_folder_or_absolute(path, folder)).is_dir():
-                raise BadInput(f"{self.name} needs {place}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+                raise BadInput(f"{self.name} needs {place}: put it there, or say data=<folder> (or set DPSWEEP_DATA).")
         if self._unit_rule_or_none is not None:
             self._unit_rule_or_none.check_declared_table_exists(self.name, folder)
 

@@ -89,7 +89,7 @@ class EnronMail(Declared):
             raise BadInput(
                 f"{self.name} is not {f'all in {folder}' if folder else 'on this machine'}: put "
                 f"{', '.join(f'{part}{_ARCHIVE}' for part in missing)} into {target}, unpacked or not, "
-                f"and say DATA={folder or '<folder>'} (or set DPSWEEP_DATA)."
+                f"and say data={folder or '<folder>'} (or set DPSWEEP_DATA)."
             )
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:

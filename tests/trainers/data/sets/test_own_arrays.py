@@ -74,7 +74,7 @@ def test_an_absolute_path_needs_no_folder_and_no_records_are_fine(tmp_path: Path
 
 def test_an_absent_file_is_one_sentence_with_the_next_step(tmp_path: Path) -> None:
     for look in (NPZ.locate, NPZ.verify, NPZ.load):
-        with pytest.raises(BadInput, match=rf"^scans needs {tmp_path}/scans\.npz: put it there, or say DATA="):
+        with pytest.raises(BadInput, match=rf"^scans needs {tmp_path}/scans\.npz: put it there, or say data="):
             look(tmp_path)
 
 

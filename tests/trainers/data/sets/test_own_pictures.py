@@ -179,7 +179,7 @@ def test_an_absent_folder_is_one_sentence_with_the_next_step(
     (tmp_path / "here").mkdir()
     absent = dataclasses.replace(PHOTOS, **changed)
     for look in (absent.locate, absent.verify, absent.load):
-        with pytest.raises(BadInput, match=rf"^photos needs {tmp_path}/{missing}: put it there, or say DATA="):
+        with pytest.raises(BadInput, match=rf"^photos needs {tmp_path}/{missing}: put it there, or say data="):
             look(tmp_path)
 
 

@@ -269,7 +269,7 @@ def test_what_holds_no_rows_of_the_declared_kind_is_one_sentence(tmp_path: Path)
     (tmp_path / "photos.csv").write_text("image,label\n1,0\n")
     with pytest.raises(BadInput, match=r"^Expected photos\.csv to be a folder of save_to_disk, or a file with one of"):
         dataclasses.replace(photos, path="photos.csv").locate(tmp_path)
-    with pytest.raises(BadInput, match=rf"^photos needs {tmp_path}/nowhere: put it there, or say DATA="):
+    with pytest.raises(BadInput, match=rf"^photos needs {tmp_path}/nowhere: put it there, or say data="):
         dataclasses.replace(photos, path="nowhere").locate(tmp_path)
 
 

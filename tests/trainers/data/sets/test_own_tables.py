@@ -118,7 +118,7 @@ def test_no_rows_are_no_records(tmp_path: Path) -> None:
 
 def test_an_absent_file_is_one_sentence_with_the_next_step(tmp_path: Path) -> None:
     for look in (TABLE.locate, TABLE.verify, TABLE.load):
-        with pytest.raises(BadInput, match=rf"^visits needs {tmp_path}/visits\.csv: put it there, or say DATA="):
+        with pytest.raises(BadInput, match=rf"^visits needs {tmp_path}/visits\.csv: put it there, or say data="):
             look(tmp_path)
 
 
