@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import encodings
 import os
+import pkgutil
+from contextlib import suppress
 
 
 def become(user: int, group: int, umask: int) -> None:
     """Goes on as this user, in a group of its own and one more."""
-    codecs.lookup("unicode-escape")  # the template's lexer needs it, and Python may lie where this user cannot read
+    for module in pkgutil.iter_modules(encodings.__path__):  # Python may lie where this user cannot read
+        with suppress(LookupError, ImportError):
+            codecs.lookup(module.name)
     os.setgroups([group])
     os.setgid(user)
     os.setuid(user)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from tests.forked_programs import Done, Run
 from tests.randomized import TRAINS
 from tests.unix_users import become
+from tests.waiting import strike_when
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs the administrator's right to become other users"
@@ -31,8 +33,8 @@ class Lab:
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root / "lab"
 
-    def run(self, user: int, *words: str, group: int = GROUP, umask: int = 0o077) -> Done:
-        """A command of this user's."""
+    def start(self, user: int, *words: str, group: int = GROUP, umask: int = 0o077) -> Run:
+        """A command of this user's, which goes on."""
         home = self.root / str(user)
         if not home.exists():
             home.mkdir(mode=0o700)
@@ -42,7 +44,11 @@ class Lab:
         team = {"DPSWEEP_LEDGER": "ledger.sqlite", "DPSWEEP_KEY": "dpsweep.key", "DPSWEEP_PRIVATE": "stores"}
         shared = {name: str(self.folder / place) for name, place in team.items()}
         environment = kept | places | shared | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
-        return Run(words, home, environment, first=partial(become, user, group, umask)).wait()
+        return Run(words, home, environment, first=partial(become, user, group, umask))
+
+    def run(self, user: int, *words: str, group: int = GROUP) -> Done:
+        """A command of this user's."""
+        return self.start(user, *words, group=group).wait()
 
     def sweep(self, user: int, place: Path, *words: str) -> Done:
         """A sweep of one point in this folder."""
@@ -99,6 +105,35 @@ def test_two_users_sweep_and_report_on_one_account(lab: Lab) -> None:
     account = lab.run(ALICE, "budget", "dataset=digits").out
     assert f"{ALICE}@" in account
     assert account.count(f"{BOB}@") == 2
+    assert open_to_others_or_closed_to_the_group(lab.folder) == []
+
+
+@TRAINS
+def test_another_member_is_shown_what_is_unfinished_resumes_and_releases_it(lab: Lab) -> None:
+    made(lab)
+    shared, own = lab.folder / "sweeps" / "first", lab.root / str(BOB) / "own"
+    words = (*WORDS, *PRICE, "engine=opacus", "steps=300")
+    with lab.start(ALICE, "sweep", *words, f"hydra.sweep.dir={shared}") as process:
+        strike_when(lambda: any(shared.glob("trials/*/progress")), process, signal.SIGINT)
+        stopped = process.wait()
+    assert stopped.code == 130, stopped.out + stopped.err
+    assert open_to_others_or_closed_to_the_group(lab.folder) == []
+    planned = lab.run(BOB, "plan", *words)
+    assert planned.code == 0, planned.err
+    refused = lab.run(BOB, "sweep", *words, f"hydra.sweep.dir={own}")
+    assert refused.code == 2, refused.out + refused.err
+    for said in (planned.out, refused.err):
+        assert f"was left unfinished by {ALICE}@" in said
+        assert f"It lies in {shared}: dpsweep resume {shared}. Nothing was run or charged." in said
+    assert not own.exists()
+    resumed = lab.run(BOB, "resume", str(shared))
+    assert resumed.code == 0, resumed.err
+    released = lab.run(BOB, "release", str(shared))
+    assert released.code == 0, released.err
+    account = lab.run(ALICE, "budget", "dataset=digits").out
+    assert account.count("1 run ") == 1, account
+    reported = lab.run(ALICE, "report", str(shared))
+    assert reported.code == 0, reported.err
     assert open_to_others_or_closed_to_the_group(lab.folder) == []
 
 
