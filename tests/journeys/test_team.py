@@ -137,6 +137,19 @@ def test_another_member_is_shown_what_is_unfinished_resumes_and_releases_it(lab:
     assert open_to_others_or_closed_to_the_group(lab.folder) == []
 
 
+@pytest.mark.long
+@TRAINS
+@pytest.mark.parametrize("launcher", ["fork", "joblib", "submitit_local"])
+def test_what_workers_write_is_the_groups(lab: Lab, launcher: str) -> None:
+    """The administrator sweeps, since Python may lie where no other user of this machine can start it."""
+    made(lab)
+    words = (f"hydra/launcher={launcher}", "trainer.lr=1,2", "compute.together=1", "compute.device=cpu", "page=true")
+    done = lab.sweep(0, lab.folder / "sweeps" / "first", *words)
+    assert done.code == 0, done.out + done.err
+    assert len([*lab.folder.glob("sweeps/first/trials/*/result.json")]) == 2
+    assert open_to_others_or_closed_to_the_group(lab.folder) == []
+
+
 def test_the_key_is_the_groups_and_nobody_elses(lab: Lab) -> None:
     made(lab)
     state = (lab.folder / "dpsweep.key").stat()
