@@ -48,7 +48,7 @@ def make_team_folder(arguments: Sequence[str]) -> None:
         for place in (folder, folder / STORES):
             make_folder_and_missing_parents(place)
         _give_to_group(folder, group)
-        if not (folder / TEAM_FILE).exists():
+        if _ledger_of_team(folder) != address:
             write_json(folder / TEAM_FILE, {"format": FORMAT, "ledger": address}, READABLE_BY_GROUP)
         forget_team_folders()
         Key.read_or_create(folder / KEY)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import stat
@@ -13,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from dpsweep.sweeper.commands.team import ENVIRONMENT
+from tests.engines import postgres_site
 from tests.forked_programs import Done, Run
 from tests.randomized import TRAINS
 from tests.unix_users import become
@@ -22,6 +26,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs the administrator's right to become other users"
 )
 
+LEDGER_PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
 GROUP, ALICE, BOB, EVE = 61000, 61001, 61002, 61003
 WORDS = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "steps=3", "page=false")
 PRICE = ("privacy.noise_multiplier=3", "score.noise_std=30", "accountant=rdp")
@@ -32,6 +37,8 @@ class Lab:
 
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root / "lab"
+        self.logins: dict[int, dict[str, str]] = {}
+        """What each user has to log in to a server."""
 
     def start(self, user: int, *words: str, group: int = GROUP, umask: int = 0o077) -> Run:
         """A command of this user's, which goes on."""
@@ -41,9 +48,9 @@ class Lab:
             os.chown(home, user, user)
         kept = {key: os.environ[key] for key in ("PATH", "OMP_NUM_THREADS") if key in os.environ}
         places = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("STATE", "CONFIG", "DATA", "CACHE")}
-        team = {"DPSWEEP_LEDGER": "ledger.sqlite", "DPSWEEP_KEY": "dpsweep.key", "DPSWEEP_PRIVATE": "stores"}
-        shared = {name: str(self.folder / place) for name, place in team.items()}
-        environment = kept | places | shared | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = kept | places | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | self.logins.get(user, {})
+        if (lines := self.folder / ENVIRONMENT).exists():
+            environment |= [shlex.split(line)[1].split("=", 1) for line in lines.read_text().splitlines()]
         return Run(words, home, environment, first=partial(become, user, group, umask))
 
     def run(self, user: int, *words: str, group: int = GROUP) -> Done:
@@ -68,8 +75,8 @@ def lab() -> Iterator[Lab]:
         shutil.rmtree(root)
 
 
-def made(lab: Lab) -> None:
-    done = lab.run(ALICE, "team", str(lab.folder), "--group", str(GROUP))
+def made(lab: Lab, *words: str) -> None:
+    done = lab.run(ALICE, "team", str(lab.folder), "--group", str(GROUP), *words)
     assert done.code == 0, done.err
 
 
@@ -148,6 +155,46 @@ def test_what_workers_write_is_the_groups(lab: Lab, launcher: str) -> None:
     assert done.code == 0, done.out + done.err
     assert len([*lab.folder.glob("sweeps/first/trials/*/result.json")]) == 2
     assert open_to_others_or_closed_to_the_group(lab.folder) == []
+
+
+@pytest.mark.long
+@TRAINS
+def test_two_users_charge_one_account_of_a_server_each_by_their_own_role(lab: Lab) -> None:
+    if reason := postgres_site.reason_why_not():
+        pytest.skip(reason)
+    with postgres_site.servers_running() as servers:
+        for user, role in ((ALICE, postgres_site.ROLE), (BOB, "bob")):
+            passwords = lab.root / f"pgpass-{user}"
+            passwords.write_text(f"*:*:*:{role}:{servers.password}\n")
+            passwords.chmod(0o600)
+            os.chown(passwords, user, user)
+            lab.logins[user] = {"PGUSER": role, "PGPASSFILE": str(passwords)}
+        made(lab, "--ledger", f"postgresql+psycopg://127.0.0.1:{servers.port}/{postgres_site.DATABASE}")
+        shared, own = lab.folder / "sweeps" / "first", lab.root / str(BOB) / "own"
+        first = lab.sweep(ALICE, shared)
+        assert first.code == 0, first.err
+        (documented,) = re.findall(r"```sql\n(.*?)```", LEDGER_PAGE.read_text(), re.DOTALL)
+        servers.sql(
+            documented.replace("LOGIN", f"LOGIN PASSWORD '{servers.password}'").replace("sweeps", "bob"),
+            postgres_site.DATABASE,
+        )
+        shown = lab.sweep(BOB, own)
+        assert shown.code == 0, shown.out + shown.err
+        assert f"was finished by role {postgres_site.ROLE} on" in shown.out
+        other = lab.sweep(BOB, own, "trainer.lr=2")
+        assert other.code == 0, other.err
+        made(lab)  # given again without the address
+        account = lab.run(ALICE, "budget", "dataset=digits").out
+        assert account.count(f"role {postgres_site.ROLE}") == account.count("role bob") == 1, account
+        assert not (lab.folder / "ledger.sqlite").exists()
+        assert open_to_others_or_closed_to_the_group(lab.folder) == []
+
+
+def test_a_ledger_that_is_named_again_stays_the_teams(lab: Lab) -> None:
+    address = "postgresql+psycopg://127.0.0.1/other"
+    for words in ((), ("--ledger", address), ()):
+        made(lab, *words)
+    assert f"export DPSWEEP_LEDGER={address}\n" in (lab.folder / ENVIRONMENT).read_text()
 
 
 def test_the_key_is_the_groups_and_nobody_elses(lab: Lab) -> None:
