@@ -27,7 +27,6 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
-from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
@@ -130,14 +129,9 @@ class SweepCoordinator:
         ):
             if message:
                 print_line(message)
-        try:
-            if not folder.plan_path.exists():
-                folder.create_folder()
-                plan.write(folder.plan_path)
-        except OSError as cause:
-            raise BadInput(
-                f"Expected {folder.root} to be a place for plan.json: {access_failure_text(cause)}."
-            ) from cause
+        if not folder.plan_path.exists():
+            folder.create_folder()
+            plan.write(folder.plan_path)
         return ExitCode.DONE
 
     def print_data_management_plan(self) -> ExitCode:
