@@ -25,7 +25,7 @@ from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import rule_from_config
-from dpsweep.accounting.team_folder import missing_rights_text
+from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.methods.script import is_script_config
@@ -90,10 +90,13 @@ def plan_run_elsewhere(priced: PricedPlan, folder: SweepFolder, statement: State
     if statement is None or last is None or last.path == folder.root or folder.trials_folder.exists():
         return None
     attempts, place = statement.attempts_of_plan(plan.id), last.path
+    is_there, next_step = True, ""
     try:
-        is_there, next_step = SweepFolder(root=place).plan_path.exists(), ""
-    except PermissionError:
-        is_there, next_step = True, missing_rights_text(place)
+        SweepFolder(root=place).plan_path.stat()
+    except PermissionError as cause:
+        next_step = access_failure_text(cause, place)
+    except OSError:
+        is_there = False
     lines = [entry for entry in statement.entries if entry.kind in RUNS and entry.plan == plan.id]
     if not is_there or not attempts.started or not lines:
         return None

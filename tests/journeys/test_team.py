@@ -144,6 +144,20 @@ def test_another_member_is_shown_what_is_unfinished_resumes_and_releases_it(lab:
     assert open_to_others_or_closed_to_the_group(lab.folder) == []
 
 
+@TRAINS
+def test_a_plan_in_a_members_own_folder_is_shown_with_whose_it_is(lab: Lab) -> None:
+    made(lab)
+    closed, own = lab.root / str(ALICE) / "own", lab.root / str(BOB) / "own"
+    assert lab.sweep(ALICE, closed).code == 0
+    shown = lab.sweep(BOB, own)
+    assert shown.code == 0, shown.out + shown.err
+    assert f"was finished by {ALICE}@" in shown.out
+    assert (
+        f"It lies in {closed}: {closed.parent} belongs to {ALICE} and group {ALICE} with mode 0700, which" in shown.out
+    )
+    assert not own.exists()
+
+
 @pytest.mark.long
 @TRAINS
 @pytest.mark.parametrize("launcher", ["fork", "joblib", "submitit_local"])
