@@ -148,6 +148,25 @@ def turn_read_errors_into_refusal(what: str, error: type[DpsweepError] = BadInpu
         raise error(f"Expected {what} to be as dpsweep wrote it, got {exception_as_short_line(cause)}.") from cause
 
 
+@contextmanager
+def turn_file_errors_into_refusal(
+    error: type[DpsweepError], what: str, way_out: str = "", path: Path | None = None
+) -> Iterator[None]:
+    """Turns an `OSError` into one sentence: what cannot be done, why, for missing rights whose the file is, a way out.
+
+    The command line says what its errors have in common of those that nothing turns, with an exit code of their own.
+
+    >>> with turn_file_errors_into_refusal(BadInput, "Expected script=gone.py to be a readable file"):
+    ...     Path("/nowhere/gone.py").read_bytes()
+    Traceback (most recent call last):
+    dpsweep.accounting.errors.BadInput: Expected script=gone.py to be a readable file: No such file or directory.
+    """
+    try:
+        yield
+    except OSError as cause:
+        raise error(f"{what}: {access_failure_text(cause, path)}{way_out}.") from cause
+
+
 def exception_as_short_line(cause: BaseException) -> str:
     """An exception as one line of limited length."""
     what = access_failure_text(cause) if isinstance(cause, PermissionError) else f"{type(cause).__name__}({cause})"

@@ -32,7 +32,8 @@ from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_lin
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.team_folder import access_failure_text, missing_rights_text, mode_with_group
+from dpsweep.accounting.team_folder import missing_rights_text, mode_with_group
+from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 NETWORK = re.compile(
     r"9p|acfs|afs|beegfs|ceph|cifs|coda|davfs|fhgfs|gfs2?|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs|panfs|pvfs2|"
@@ -194,14 +195,11 @@ class SqliteFile:
 
     def storage_exists(self) -> bool:
         """Whether the file exists."""
-        try:
-            names = self.file.stat().st_nlink
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as cause:
-            raise LedgerDamaged(
-                f"The ledger {self.name} cannot be read: {access_failure_text(cause, self.file)}."
-            ) from cause
+        with turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be read", path=self.file):
+            try:
+                names = self.file.stat().st_nlink
+            except (FileNotFoundError, NotADirectoryError):
+                return False
         if names > 1:  # SQLite keeps a log beside each name: lines in one are missing by the other
             raise LedgerDamaged(
                 f"Expected the ledger {self.name} to have one name on its disk, got {names}: hard links hide its last "
@@ -213,13 +211,11 @@ class SqliteFile:
         """Creates the file, for its owner alone, unless it would lie on a network or in a read-only folder."""
         refuse_file_on_network(self.file)
         refuse_unwritable_file(self.file)
-        try:
+        with turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be made"):
             make_folder_and_missing_parents(self.file.parent)
             os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, mode_with_group(self.file)))
             for folder in (self.file.parent, self.file.parent.parent):
                 flush_folder(folder)
-        except OSError as cause:
-            raise LedgerDamaged(f"The ledger {self.name} cannot be made: {access_failure_text(cause)}.") from cause
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its code and its class."""

@@ -35,7 +35,7 @@ from platformdirs import user_config_path
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.team_folder import access_failure_text
+from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 KEY_BYTES = 32
 
@@ -189,7 +189,7 @@ class Key:
     def read(cls, path: Path) -> Key | None:
         """The key in a file, None if there is no file.
 
-        Errors: `BadInput`, one sentence, if it cannot be read, is damaged, or is accessible to others.
+        Errors: `OSError` if it cannot be read, `BadInput` if it is damaged, or accessible to others.
         """
         try:
             with path.open("rb") as stream:
@@ -197,8 +197,6 @@ class Key:
                 text = stream.read()
         except FileNotFoundError:
             return None
-        except OSError as cause:
-            raise BadInput(f"Expected the key {path} to be readable: {access_failure_text(cause)}.") from cause
         if os.name == "posix" and mode & _NOT_ITS_OWNERS:
             raise BadInput(f"Expected the key {path} to be closed to others, got mode={mode:04o}: chmod 600 {path}")
         if _DIGEST.fullmatch(line := text.decode("ascii", "replace").strip()) is None:
@@ -211,7 +209,8 @@ class Key:
     @classmethod
     def _create_key_file_or_read_existing(cls, path: Path) -> Key:
         """Writes a whole new key unless another process was first, and reads the file."""
-        try:
+        what = f"Expected {path.parent} to be a place for a key"
+        with turn_file_errors_into_refusal(BadInput, what, "; DPSWEEP_KEY names another file"):
             make_folder_and_missing_parents(path.parent)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
                 partial.write(f"{secrets.token_hex(KEY_BYTES)}\n".encode())
@@ -220,11 +219,6 @@ class Key:
                 with suppress(FileExistsError):
                     os.link(partial.name, path)
             flush_folder(path.parent)
-        except OSError as cause:
-            raise BadInput(
-                f"Expected {path.parent} to be a place for a key: {access_failure_text(cause)}; "
-                "DPSWEEP_KEY names another file."
-            ) from cause
         if (key := cls.read(path)) is None:
             raise BadInput(f"Expected the key {path} to stay where it was put.")
         return key

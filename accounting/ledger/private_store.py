@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.codec import parse_json_file_or_none
+from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import FOLDER, make_private_folder_durably, write_json
 from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import require_text
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
-FINISHED_FILE = "finished.json"
-"""Where the plan was finished last: for messages, it decides nothing."""
+LAST_FOLDER_FILE = "folder.json"
+"""Where the plan was run last."""
 
 FEATURES = "frozen-features"
 """The folder beside the stores of all ledgers."""
@@ -70,6 +70,19 @@ class TrialPlace:
     def name(self) -> str:
         """The trial's id."""
         return self.files.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastFolder(Stored):
+    """The sweep folder where a plan was run last, and whether nothing of it was left to run there."""
+
+    folder: str
+    finished: bool
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,15 +178,14 @@ class PrivateStore:
         """Makes receipts of this launch valid, and receipts of all other launches void."""
         self._write_nonces({"nonce": nonce})
 
-    def note_finished_folder(self, folder: Path) -> None:
-        """Notes that the plan was finished in this sweep folder."""
-        write_json(self.root / FINISHED_FILE, {"folder": str(folder)}, mode=PRIVATE)
+    def note_folder(self, folder: Path, *, finished: bool) -> None:
+        """Notes that the plan runs in this sweep folder, or was finished there."""
+        self.create_if_missing()
+        write_json(self.root / LAST_FOLDER_FILE, LastFolder(folder=str(folder), finished=finished).to_json(), PRIVATE)
 
-    def finished_folder(self) -> Path | None:
-        """The sweep folder where the plan was finished last, None if it was not."""
-        return parse_json_file_or_none(
-            self.root / FINISHED_FILE, lambda form: Path(require_text("folder", form["folder"]))
-        )
+    def last_folder(self) -> LastFolder | None:
+        """The sweep folder where the plan was run last, None if it was not."""
+        return parse_json_file_or_none(self.root / LAST_FOLDER_FILE, LastFolder.from_json)
 
     def _read_nonces(self) -> dict[str, str]:
         nonces = parse_json_file_or_none(

@@ -39,7 +39,15 @@ from dpsweep.accounting.codec import INLINE, UNSTORED, Stored, StoredForm
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, write_compact_json
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.bodies import Identified, LedgerIdentity, read_body
-from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, require_json_object, require_text
+from dpsweep.accounting.validation import (
+    DAMAGE,
+    exception_as_short_line,
+    require_json_object,
+    require_text,
+    turn_file_errors_into_refusal,
+)
+
+OTHER_PLACE = "; XDG_STATE_HOME names another place"
 
 FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST, Kind.REFERENCE)
 """The kinds of entries that are remembered as they are."""
@@ -203,14 +211,10 @@ class RememberedEnd:
 
     @contextmanager
     def _errors_as_ledger_damaged(self) -> Iterator[None]:
-        try:
+        what = f"The end of the ledger {self.place} cannot be remembered in {self.path.parent}"
+        with turn_file_errors_into_refusal(LedgerDamaged, what, OTHER_PLACE):
             make_folder_and_missing_parents(self.path.parent)
             yield
-        except OSError as cause:
-            raise LedgerDamaged(
-                f"The end of the ledger {self.place} cannot be remembered in {self.path.parent}: {cause.strerror}; "
-                "XDG_STATE_HOME names another place."
-            ) from cause
 
 
 def digests_of_lost_chain(end: End, ends: Path | None = None) -> Digests:
@@ -293,10 +297,6 @@ class KnownPlaces:
 
     def _write_identity(self, place: str, identity: str) -> None:
         path = self.place_file(place)
-        try:
+        what = f"The place of the ledger {place} cannot be remembered in {path.parent}"
+        with turn_file_errors_into_refusal(LedgerDamaged, what, OTHER_PLACE):
             write_compact_json(path, KnownPlace(place=place, identity=identity).to_json(), mode=0o600)
-        except OSError as cause:
-            raise LedgerDamaged(
-                f"The place of the ledger {place} cannot be remembered in {path.parent}: {cause.strerror}; "
-                "XDG_STATE_HOME names another place."
-            ) from cause

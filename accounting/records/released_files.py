@@ -27,7 +27,7 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import refuse_link, require_json_object
+from dpsweep.accounting.validation import refuse_link, require_json_object, turn_file_errors_into_refusal
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"
@@ -85,10 +85,8 @@ class ReleasedFiles(Stored):
         winner = ReleasedWinner.read_from_release(refuse_link(folder))
         if winner is None:
             raise BadInput(f"Expected {folder / WINNER_FILE} to be there: it has the salt of the release's digest.")
-        try:
+        with turn_file_errors_into_refusal(BadInput, f"Expected all of {folder} to be readable"):
             files = dict(_iterate_paths_with_digests(folder))
-        except OSError as cause:
-            raise BadInput(f"Expected {cause.filename or folder} to be readable: {cause.strerror}.") from cause
         return cls(salt=winner.salt, files=dict(sorted(files.items())))
 
     @property

@@ -39,7 +39,8 @@ from dpsweep.accounting.events.build import DpEvent, leaves_with_counts, number_
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.team_folder import access_failure_text, mode_with_group
+from dpsweep.accounting.team_folder import mode_with_group
+from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
@@ -96,10 +97,8 @@ class Header(Stored):
     def read_verified_tensor_bytes(self, place: Path) -> bytes:
         """The content of the checkpoint's tensor file; raises `ContractBroken` if it is not as it was written."""
         path = place / self.tensors
-        try:
+        with turn_file_errors_into_refusal(ContractBroken, f"Expected {path} to be readable"):
             content = path.read_bytes()
-        except OSError as cause:
-            raise ContractBroken(f"Expected {path} to be readable: {access_failure_text(cause)}.") from cause
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise ContractBroken(f"Expected {path} to be as it was written: its SHA-256 is another.")
         return content
@@ -170,7 +169,7 @@ class StepLog:
         """Appends a line and flushes it to the disk; an attempt's first line creates the file."""
         path = _marks_path(self.place.record, self.attempt)
         first = not self.marked
-        try:
+        with turn_file_errors_into_refusal(ContractBroken, f"Nothing runs that was not marked in {path} before"):
             handle = os.open(
                 path,
                 os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0),
@@ -183,10 +182,6 @@ class StepLog:
             yield path
             if first:
                 yield self.place.record
-        except OSError as cause:
-            raise ContractBroken(
-                f"Nothing runs that was not marked in {path} before: {access_failure_text(cause)}."
-            ) from cause
         if written != len(line):
             raise ContractBroken(f"Nothing runs that was not marked in {path} before: no space left.")
 

@@ -41,6 +41,7 @@ from dpsweep.accounting.ledger.remembered_ends import (
 from dpsweep.accounting.ledger.witness import VARIABLE, witness_from_environment
 from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, append_announced_lines_to_chain
 from dpsweep.accounting.restoration.restored_lines import Receipts, Restoration, give_new_identity_and_use_up_attempts
+from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """SQLite's error codes for a file without our tables or that is no database; not for one in use or out of reach."""
@@ -71,13 +72,11 @@ def _rename_ledger_file_aside(file: Path) -> Path:
     other = file.with_name(f"{file.name}.damaged-{stamp}")
     if other.exists():
         raise LedgerDamaged(f"The ledger {file} cannot be put aside: {other} is there.")
-    try:
+    with turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {file} cannot be put aside"):
         for ending in ("-wal", "-shm", ""):
             if (part := Path(f"{file}{ending}")).exists():
                 part.replace(f"{other}{ending}")
         flush_folder(file.parent)
-    except OSError as cause:
-        raise LedgerDamaged(f"The ledger {file} cannot be put aside: {cause.strerror}.") from cause
     return other
 
 

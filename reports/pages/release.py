@@ -32,6 +32,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import refuse_link, require_inside_folder, turn_read_errors_into_refusal
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
@@ -96,7 +97,8 @@ def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]
 @contextmanager
 def hold_release_lock(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder's release and export; raises `BadInput` if another command holds it for too long."""
-    lock = FileLock(refuse_link(folder / LOCK), timeout=PATIENCE_SECONDS)
+    path = refuse_link(folder / LOCK)
+    lock = FileLock(path, timeout=PATIENCE_SECONDS, mode=mode_with_group(path))
     try:
         lock.acquire()
     except Timeout:

@@ -52,13 +52,10 @@ def audit(request: SweepRequest) -> ExitCode:
     )
     record = _run_audit_named_in_settings(priced, request.audit, machine)
     print_audit_record(record, priced.plan.account)
-    try:
-        folder.create_folder()
-        if not folder.plan_path.exists():
-            priced.plan.write(folder.plan_path)
-        record.write(folder.audit_record_path)
-    except OSError as cause:
-        raise BadInput(f"Expected {folder.root} to be a place for audit.json: {cause.strerror}.") from cause
+    folder.create_folder()
+    if not folder.plan_path.exists():
+        priced.plan.write(folder.plan_path)
+    record.write(folder.audit_record_path)
     print_line(folder.audit_record_path)
     if record.is_charge_or_noise_refuted:
         raise ContractBroken(

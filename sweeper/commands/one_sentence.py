@@ -100,10 +100,11 @@ def _error_sentence_and_exit_code(error: BaseException) -> tuple[str, ExitCode]:
     if "hydra" in sys.modules and (sentence := _hydra_error_sentence(error)):
         return sentence, ExitCode.BAD_INPUT
     if isinstance(error, OSError):
-        reason = access_failure_text(error) if isinstance(error, PermissionError) else error
+        has_named_place = error.filename is not None and not isinstance(error, PermissionError)
+        place = f"{os.fsdecode(error.filename)}: " if has_named_place else ""
         return (
-            f"A file cannot be written or read: {reason}. Once that is mended, the same command goes on: "
-            f"{command_to_repeat()}",
+            f"A file cannot be written or read: {place}{access_failure_text(error)}. Once that is mended, the same "
+            f"command goes on: {command_to_repeat()}",
             ExitCode.DISK_FAILED,
         )
     return f"{type(error).__name__}: {error}", ExitCode.BUG

@@ -23,7 +23,6 @@ from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.team_folder import (
     READABLE_BY_GROUP,
     TEAM_FILE,
-    access_failure_text,
     forget_team_folders,
     group_name,
     is_team_folder,
@@ -44,21 +43,16 @@ def make_team_folder(arguments: Sequence[str]) -> None:
     address = options.ledger or _ledger_of_team(folder) or str(folder / LEDGER)
     if "://" in address:
         Ledger(address)  # refuses an address of another kind
-    try:
-        for place in (folder, folder / STORES):
-            make_folder_and_missing_parents(place)
-        _give_to_group(folder, group)
-        if not (folder / TEAM_FILE).exists():
-            write_json(folder / TEAM_FILE, {"format": FORMAT, "ledger": address}, READABLE_BY_GROUP)
-        forget_team_folders()
-        Key.read_or_create(folder / KEY)
-        write_text(folder / ENVIRONMENT, _environment(folder, address), READABLE_BY_GROUP)
-        for place in _own_paths_below(folder):
-            _give_to_group(place, group)
-    except OSError as cause:
-        raise BadInput(
-            f"Expected {folder} to be a place for a team of {group_name(group)}: {access_failure_text(cause)}."
-        ) from cause
+    for place in (folder, folder / STORES):
+        make_folder_and_missing_parents(place)
+    _give_to_group(folder, group)
+    if _ledger_of_team(folder) != address:
+        write_json(folder / TEAM_FILE, {"format": FORMAT, "ledger": address}, READABLE_BY_GROUP)
+    forget_team_folders()
+    Key.read_or_create(folder / KEY)
+    write_text(folder / ENVIRONMENT, _environment(folder, address), READABLE_BY_GROUP)
+    for place in _own_paths_below(folder):
+        _give_to_group(place, group)
     print_line(f"{folder} is shared by the group {group_name(group)}: ledger {address}, key {KEY}, stores {STORES}/.")
     print_line("Its members can read scores, draws and the key, so each is a curator of the data. Each of them gives:")
     print_line(f". {shlex.quote(str(folder / ENVIRONMENT))}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.methods.script import is_script_config
@@ -66,23 +68,45 @@ def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> 
     )
 
 
-def finished_elsewhere_sentence(priced: PricedPlan, folder: SweepFolder, statement: Statement | None) -> str:
-    """Who finished this plan in another folder, when and where; empty if nobody did, or without a statement.
+RUNS = (Kind.LAUNCH, Kind.START, Kind.RESUME, Kind.SETTLE)
+"""The ledger's lines of runs."""
 
-    The ledger says that every paid attempt ended, and who wrote that; the private store says where. A folder without
-    trials has no runs of its own: `dpsweep plan` may have written its plan.
+
+@dataclass(frozen=True, kw_only=True)
+class PlanElsewhere:
+    """A plan that was run in another folder: whether it was finished there, and who ran it, when and where."""
+
+    finished: bool
+    sentence: str
+
+
+def plan_run_elsewhere(priced: PricedPlan, folder: SweepFolder, statement: Statement | None) -> PlanElsewhere | None:
+    """Who ran this plan in another folder that is still there; None if nobody did, or if no run of it has begun.
+
+    The private store says where; the ledger says whether every paid attempt ended, and who wrote its last line. A
+    folder without trials has no runs of its own: `dpsweep plan` may have written its plan.
     """
-    plan, place = priced.plan, folder.private_store.finished_folder()
-    here = place == folder.root or folder.trials_folder.exists()
-    if statement is None or place is None or here or not SweepFolder(root=place).plan_path.exists():
-        return ""
-    ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE and entry.plan == plan.id]
-    if not ends or statement.attempts_of_plan(plan.id).last_sessions_without_final_end():
-        return ""
-    return (
-        f"Plan {plan.id} on {plan.account} was finished by {ends[-1].writer_text} on {ends[-1].at}. It lies in "
-        f"{place}: dpsweep report {shlex.quote(str(place))}. Nothing was run or charged. --again repeats it in "
-        f"{folder.root} and charges epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} more."
+    plan, last = priced.plan, folder.private_store.last_folder()
+    if statement is None or last is None or last.path == folder.root or folder.trials_folder.exists():
+        return None
+    attempts, place = statement.attempts_of_plan(plan.id), last.path
+    is_there, next_step = True, ""
+    try:
+        SweepFolder(root=place).plan_path.stat()
+    except PermissionError as cause:
+        next_step = access_failure_text(cause, place)
+    except OSError:
+        is_there = False
+    lines = [entry for entry in statement.entries if entry.kind in RUNS and entry.plan == plan.id]
+    if not is_there or not attempts.started or not lines:
+        return None
+    finished = last.finished and not attempts.last_sessions_without_final_end()
+    did, verb, most = ("finished", "report", "") if finished else ("left unfinished", "resume", "at most ")
+    return PlanElsewhere(
+        finished=finished,
+        sentence=f"Plan {plan.id} on {plan.account} was {did} by {lines[-1].writer_text} on {lines[-1].at}. It lies in "
+        f"{place}: {next_step or f'dpsweep {verb} {shlex.quote(str(place))}'}. Nothing was run or charged. --again "
+        f"repeats it in {folder.root} and charges {most}epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} more.",
     )
 
 

@@ -27,7 +27,6 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
-from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
@@ -50,7 +49,7 @@ from dpsweep.sweeper.coordinator.preflight import (
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
 from dpsweep.sweeper.coordinator.stored_plan import (
-    finished_elsewhere_sentence,
+    plan_run_elsewhere,
     price_stored_plan,
     read_stored_plan,
     same_command_other_plan_message,
@@ -120,7 +119,9 @@ class SweepCoordinator:
             self._print_price(priced, statement, folder, view, time_text)
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
+        elsewhere = plan_run_elsewhere(priced, folder, statement)
         for message in (
+            elsewhere.sentence if elsewhere is not None else "",
             request.launcher_refusal_sentence(priced.rule),
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
             missing_data_files_sentence(plan, request.data)
@@ -128,14 +129,9 @@ class SweepCoordinator:
         ):
             if message:
                 print_line(message)
-        try:
-            if not folder.plan_path.exists():
-                folder.create_folder()
-                plan.write(folder.plan_path)
-        except OSError as cause:
-            raise BadInput(
-                f"Expected {folder.root} to be a place for plan.json: {access_failure_text(cause)}."
-            ) from cause
+        if not folder.plan_path.exists():
+            folder.create_folder()
+            plan.write(folder.plan_path)
         return ExitCode.DONE
 
     def print_data_management_plan(self) -> ExitCode:
@@ -180,8 +176,9 @@ class SweepCoordinator:
         coordinator, plan = self._coordinator_with_ledger_of_plan(priced.plan), priced.plan
         folder = coordinator._sweep_folder_of_plan(plan)
         statement = None if self.request.retry is Retry.ALL else coordinator._account_statement_or_none(plan)
-        if sentence := finished_elsewhere_sentence(priced, folder, statement):
-            print_line(sentence)
+        elsewhere = plan_run_elsewhere(priced, folder, statement)
+        if elsewhere is not None and elsewhere.finished:
+            print_line(elsewhere.sentence)
             print_line(self.folder_with_results(plan))
             return ExitCode.DONE
         return coordinator._charge_and_run_under_locks(priced)
@@ -189,7 +186,8 @@ class SweepCoordinator:
     def folder_with_results(self, plan: Plan) -> Path:
         """The folder with the results of a plan that was swept: this command's, or the one where it was finished."""
         folder = self._coordinator_with_ledger_of_plan(plan)._sweep_folder_of_plan(plan)
-        return folder.root if folder.trials_folder.exists() else folder.private_store.finished_folder() or folder.root
+        last = folder.private_store.last_folder()
+        return folder.root if last is None or folder.trials_folder.exists() else last.path
 
     def _coordinator_with_ledger_of_plan(self, plan: Plan) -> SweepCoordinator:
         """The coordinator on the ledger that this plan is charged to."""
@@ -240,10 +238,13 @@ class SweepCoordinator:
     def _check_before_charge(self, priced: PricedPlan, folder: SweepFolder) -> TrainingCheck:
         """Tries what the plan needs, before anything is charged, and verifies the ledger's chain.
 
-        Raises `BadInput` if the study, a file, a model or a launcher fails. A plan with nothing left to train needs its
-        data's files alone.
+        Raises `BadInput` if the study, a file, a model or a launcher fails, or if the plan goes on in another folder. A
+        plan with nothing left to train needs its data's files alone.
         """
         request, plan = self.request, priced.plan
+        statement = None if request.retry is Retry.ALL else self._account_statement_or_none(plan)
+        if (elsewhere := plan_run_elsewhere(priced, folder, statement)) is not None:
+            raise BadInput(elsewhere.sentence)
         if request.study is not None:
             study.require_reachable_study(plan, folder, request.study)
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
@@ -284,7 +285,7 @@ class SweepCoordinator:
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
         if not unfinished:
-            folder.private_store.note_finished_folder(folder.root)
+            folder.private_store.note_folder(folder.root, finished=True)
         display.enter_phase(SweepPhase.DRAWING)
         return write_results_and_print_report(
             plan,
@@ -439,6 +440,7 @@ class SweepCoordinator:
         """Writes the plan and the configuration before the runs."""
         folder.create_folder()
         priced.plan.write(folder.plan_path)
+        folder.private_store.note_folder(folder.root, finished=False)
         if self.request.verb is not Verb.RESUME or not folder.multirun_config_path.exists():
             self.request.jobs.for_plan(priced.plan.id).write_config(folder.multirun_config_path)
 

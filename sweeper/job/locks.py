@@ -21,7 +21,6 @@ from filelock import FileLock, Timeout
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import RESULT_FILE
-from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.accounting.validation import DAMAGE
 
 WORK = ".lock"
@@ -39,8 +38,6 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
         lock.acquire(timeout=GLANCE_SECONDS)
     except Timeout:
         raise BadInput(f"{what} is being run by {_lock_holder_text(path)}; nothing was started.") from None
-    except OSError as cause:
-        raise BadInput(f"Expected {path.parent} to be a place for a lock: {access_failure_text(cause)}.") from cause
     try:
         with suppress(OSError):  # a full disk must not stop a sweep because the holder's name cannot be written
             _lock_holder_file_path(path).write_text(json.dumps(_own_pid_host_and_time_as_dict()))

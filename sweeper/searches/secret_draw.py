@@ -99,7 +99,8 @@ class AdmittedSecretDraw(AdmittedSearch):
         Raises `BudgetRefused` if the search does not fit, and `BadInput` if `retry` asks to repeat trials.
         """
         plan, folder, ledger, retry = self.plan, self.folder, self.ledger, self.retry
-        is_other_search = retry is Retry.ALL and folder.private_store.finished_folder() not in (None, folder.root)
+        last = folder.private_store.last_folder()
+        is_other_search = retry is Retry.ALL and last is not None and last.path != folder.root
         if retry in (Retry.FAILED, Retry.ALL) and not (is_other_search and self.search_of_plan.stored_draw is None):
             raise BadInput(
                 f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under "

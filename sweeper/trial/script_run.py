@@ -41,8 +41,8 @@ from dpsweep.accounting.records.step_log import StepLog, can_attempt_resume, num
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
-from dpsweep.accounting.team_folder import access_failure_text, mode_with_group
-from dpsweep.accounting.validation import DAMAGE
+from dpsweep.accounting.team_folder import mode_with_group
+from dpsweep.accounting.validation import DAMAGE, turn_file_errors_into_refusal
 from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import make_streams
@@ -213,10 +213,8 @@ def absolute_script_path(script: Script) -> Path:
 
 
 def _read_script_file(path: str) -> bytes:
-    try:
+    with turn_file_errors_into_refusal(BadInput, f"Expected script={path} to be a readable file"):
         return Path(path).expanduser().read_bytes()
-    except OSError as cause:
-        raise BadInput(f"Expected script={path} to be a readable file: {access_failure_text(cause)}.") from cause
 
 
 OUTPUT = "script.log"

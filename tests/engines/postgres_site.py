@@ -41,6 +41,7 @@ class Servers:
     root: Path
     port: int
     pool: int
+    password: str
     owner: dict[str, Any]
     environment: dict[str, str]
 
@@ -107,7 +108,7 @@ def servers_running(pool_size: int = 4) -> Iterator[Servers]:
     made += ["--encoding=UTF8", "-D", root / "data"]
     subprocess.run([_programs() / "initdb", *made], check=True, stdout=subprocess.DEVNULL, cwd=root, **owner)
     environment = {**os.environ, "PGPASSFILE": str(passwords)}
-    servers = Servers(root=root, port=port, pool=pool, owner=owner, environment=environment)
+    servers = Servers(root=root, port=port, pool=pool, password=password, owner=owner, environment=environment)
     servers.start()
     command = ["pgbouncer", "-q", str(settings)]
     with (root / "pool.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log, **owner) as pooler:

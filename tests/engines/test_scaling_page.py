@@ -7,6 +7,7 @@ that ends in seconds. Nothing is installed: the extras that are named must be th
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -34,6 +35,7 @@ SMALL = (
 STANDS_FOR = {
     r"dataset=\w+": "",
     r"grid=\w+": "",
+    r"lab": str(os.getegid()),
     r"data=\S+": "",
     r"hydra\.launcher\.partition=\S+": "hydra.launcher.partition=cpu",
     r"hydra\.launcher\.account=\S+": "",  # the site of the tests keeps no accounts
@@ -69,7 +71,9 @@ def words_here(command: str, places: dict[str, str]) -> list[str]:
 
 
 def test_the_page_has_consoles_of_every_engine() -> None:
-    assert list(consoles()) == ["One machine", "A Slurm site", "A Ray cluster", "PostgreSQL"]
+    assert list(consoles()) == [
+        *("One machine", "A Slurm site", "A Ray cluster", "A team on one account", "PostgreSQL"),
+    ]
 
 
 @pytest.mark.parametrize("title", consoles())
@@ -83,7 +87,12 @@ def test_every_line_of_a_console_does_what_it_says(
     sites: dict[str, Any] = {"A Slurm site": slurm_site, "A Ray cluster": ray_site, "PostgreSQL": postgres_site}
     if title in sites and (reason := sites[title].reason_why_not()):
         pytest.skip(reason)
-    places = {"/shared/": f"{tmp_path}/shared/", "/private/": f"{tmp_path}/", "/mnt/other-disk/": f"{tmp_path}/other/"}
+    places = {
+        "/srv/": f"{tmp_path}/",
+        "/shared/": f"{tmp_path}/shared/",
+        "/private/": f"{tmp_path}/",
+        "/mnt/other-disk/": f"{tmp_path}/other/",
+    }
     environment |= {"OMP_NUM_THREADS": "1", "DPSWEEP_PRIVATE": str(tmp_path / "stores")}
     with ExitStack() as stack:
         if title == "A Slurm site":

@@ -2,7 +2,7 @@
 
 No charge is lost and none is doubled: a run that waits at a checkpoint goes on with its charge, and one that was lost
 is repeated by a charge of its own. Other faults are in `test_slurm.py` (settings that are refused, a task that died
-before its claim, a coordinator killed, requeued, or killed with jobs pending) and in
+before its claim, a job that is requeued and resumed, a coordinator requeued, or killed with jobs pending) and in
 `tests/sweeper/launchers/test_launchers.py` (a killed worker, Ctrl-C, by every launcher).
 """
 
@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -130,6 +130,46 @@ def scancel(sweeping: Sweeping) -> None:
     sweeping.engine.run("scancel", sweeping.new_jobs()[0])
 
 
+def reach_time_limit(sweeping: Sweeping) -> None:
+    """Slurm warns or ends the job; the run stands still until then, however fast this machine is."""
+    site: Site = sweeping.engine
+    job = sweeping.new_jobs()[0]
+    (worker,) = (pid for pid in sweeping.at_work() if slurm_job(pid) == job)
+    os.kill(worker, signal.SIGSTOP)
+    site.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    wait(lambda: has_ended_or_been_told(worker), "Slurm's warning")
+    with suppress(ProcessLookupError):  # at the end Slurm wakes it by itself
+        os.kill(worker, signal.SIGCONT)
+
+
+def slurm_job(pid: int) -> str:
+    """The job of an array that a process belongs to."""
+    variables = dict(word.partition("=")[::2] for word in Path(f"/proc/{pid}/environ").read_text().split("\0"))
+    return f"{variables['SLURM_ARRAY_JOB_ID']}_{variables['SLURM_ARRAY_TASK_ID']}"
+
+
+def has_ended_or_been_told(pid: int) -> bool:
+    """Whether a process that stands still has a signal to handle, or is gone."""
+    with suppress(FileNotFoundError):
+        pending = re.findall(r"^ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return bool(int(pending[0], 16))
+    return True
+
+
+def requeue(sweeping: Sweeping) -> None:
+    site: Site = sweeping.engine
+    job = sweeping.new_jobs()[0]
+    site.run("scontrol", "requeue", job)
+    wait(lambda: site.jobs().get(job) == "PENDING")
+    site.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+
+def kill_coordinator_of_queue(sweeping: Sweeping) -> None:
+    """Its jobs go on."""
+    sweeping.process.kill()
+    wait(lambda: len(results(sweeping.folder)) == 2)
+
+
 def preempt(sweeping: Sweeping) -> None:
     site: Site = sweeping.engine
     node = site.run("squeue", "--noheader", f"--jobs={sweeping.new_jobs()[0]}", "--format=%N").strip()
@@ -166,14 +206,28 @@ def crash_server(sweeping: Sweeping) -> None:
     servers.start_again()
 
 
+def connections(pid: int, port: int) -> int:
+    """The number of a process's connections to a port of this machine."""
+    own = subprocess.run(["ls", "-l", f"/proc/{pid}/fd"], capture_output=True, text=True).stdout
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(row[2].partition(":")[2], 16) == port and f"socket:[{row[9]}]" in own for row in rows)
+
+
 def restart_server(sweeping: Sweeping) -> None:
+    """A coordinator whose runs are at work has one connection, which holds its lock."""
     servers: Servers = sweeping.engine
+    wait(lambda: connections(sweeping.process.pid, servers.pool) == 1, "a single connection")
     servers.crash()
     servers.start_again()
 
 
 SCENARIOS = {
     "Slurm: scancel": Scenario(engine="slurm", strike=scancel, code=4, finished=1, then=(1, 2)),
+    "Slurm: time limit": Scenario(engine="slurm", strike=reach_time_limit, code=4, finished=1, then=(1, 2)),
+    "Slurm: requeue": Scenario(engine="slurm", strike=requeue, code=4, finished=1, then=(1, 2)),
+    "Slurm: killed coordinator": Scenario(
+        engine="slurm", strike=kill_coordinator_of_queue, code=-9, finished=2, then=(1, 2)
+    ),
     "Slurm: preemption": Scenario(engine="slurm", strike=preempt, code=4, finished=1, then=(1, 2)),
     "Slurm: dead node": Scenario(engine="slurm", strike=kill_node, code=4, finished=1, then=(2, 3)),
     "Ray: killed worker": Scenario(engine="ray", strike=kill_one_worker, code=4, finished=1, then=(2, 3)),

@@ -17,7 +17,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.bodies import read_body
-from dpsweep.accounting.ledger.private_store import FINISHED_FILE, LAUNCH_FILE, PrivateStore
+from dpsweep.accounting.ledger.private_store import LAST_FOLDER_FILE, LAUNCH_FILE, PrivateStore
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
@@ -239,11 +239,12 @@ KINDS: Mapping[str, StoredKind] = {
         write=asdict,
         strict=True,
     ),
-    "finished": StoredKind(
-        file=FINISHED_FILE,
-        examples=lambda: ({"folder": "/sweeps/digits/p"},),
-        read=lambda path: PrivateStore(root=path.parent).finished_folder(),
-        write=lambda folder: {"folder": str(folder)},
+    "last folder": StoredKind(
+        file=LAST_FOLDER_FILE,
+        examples=lambda: ({"folder": "/sweeps/digits/p", "finished": True},),
+        read=lambda path: PrivateStore(root=path.parent).last_folder(),
+        write=asdict,
+        strict=True,
     ),
     "launch": StoredKind(
         file=LAUNCH_FILE,

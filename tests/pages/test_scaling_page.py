@@ -145,7 +145,10 @@ def test_the_exit_code_of_the_page_is_the_programs() -> None:
 
 
 STRUCK = {
-    "Slurm: `scancel` or preemption of one job": ("Slurm: scancel", "Slurm: preemption"),
+    "Slurm: `scancel`, time limit, requeue or preemption of one job": (
+        *("Slurm: scancel", "Slurm: time limit", "Slurm: requeue", "Slurm: preemption"),
+    ),
+    "Slurm: the coordinator is killed, and its jobs go on": ("Slurm: killed coordinator",),
     "Slurm: a node dies": ("Slurm: dead node",),
     "Ray: a worker is killed, or a raylet with all of its processes": ("Ray: killed worker", "Ray: killed raylet"),
     "Ray: the coordinator is killed": ("Ray: killed coordinator",),

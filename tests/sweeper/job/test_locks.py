@@ -83,7 +83,7 @@ def test_looking_refuses_no_job_that_begins_just_then(tmp_path: Path) -> None:
         looking.join()
 
 
-def test_no_place_for_a_lock_is_one_sentence(tmp_path: Path) -> None:
+def test_no_place_for_a_lock_is_the_command_lines_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="to be a place for a lock"), file_lock(tmp_path / "file" / "lock", "It"):
+    with pytest.raises(FileExistsError), file_lock(tmp_path / "file" / "lock", "It"):
         pass

@@ -94,9 +94,9 @@ def test_what_would_not_be_run_as_priced_is_refused(program: Program, tmp_path: 
 def test_a_plan_that_cannot_be_stored_is_still_told_and_is_one_sentence(program: Program, tmp_path: Path) -> None:
     (tmp_path / "sweeps").write_text("not a folder")
     done = program("plan", *LIGHT, module="dpsweep.sweeper.commands.cli")
-    assert done.returncode == 2
+    assert done.returncode == 6
     assert "the whole search" in done.stdout
-    assert "to be a place for plan.json" in done.stderr
+    assert f"A file cannot be written or read: {tmp_path}/sweeps/digits: Not a directory." in done.stderr
     assert "Traceback" not in done.stderr
 
 
