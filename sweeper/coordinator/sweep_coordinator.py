@@ -1,7 +1,6 @@
 """Execution of one request: plan it, or plan, price, charge, run and report it.
 
-The order is the guarantee: plan before price before charge before run. Every error that a typo can cause is raised
-before the charge.
+The order is the guarantee: plan before price before charge before run. A typo is refused before the charge.
 """
 
 from __future__ import annotations
@@ -278,9 +277,8 @@ class SweepCoordinator:
         """Reports the sweep, or what is left of it if it was stopped."""
         request, states = self.request, queue.log.states_of_runs()
         unfinished = number_of_unfinished_runs(states, queue)
-        last = SweepPhase.STOPPED if unfinished else SweepPhase.ENDED
         if stopped and unfinished:
-            display.enter_phase(last)
+            display.enter_phase(SweepPhase.STOPPED)
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
@@ -297,7 +295,7 @@ class SweepCoordinator:
             storage=request.study,
             page=request.page,
             loggers=request.loggers,
-            before_print=lambda: display.enter_phase(last),
+            before_print=lambda: display.enter_phase(SweepPhase.STOPPED if unfinished else SweepPhase.ENDED),
         )
 
     def _display(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Display:
