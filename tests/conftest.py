@@ -34,6 +34,8 @@ from tests.embedded_fonts import embed_quickly
 from tests.forked_programs import Run
 from tests.waiting import HANGS
 
+collect_ignore = ["frozen"]  # files of users, kept as they were
+
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
 compose_quickly()
