@@ -90,7 +90,7 @@ def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger
 
 def test_what_is_no_public_sweep_is_refused_and_costs_nothing(program: Program, ledger: Ledger, tmp_path: Path) -> None:
     assert "to be the folder of a sweep, with a plan.json" in refusal(program, PRIVATE)
-    assert "  tuning.sweep=  the folder of that sweep" in refusal(program, PRIVATE[:-1])
+    assert "  tuning.sweep=  This is the folder of that sweep" in refusal(program, PRIVATE[:-1])
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "plan.json").write_text(json.dumps({"format": 1}))
     assert "Traceback" not in refusal(program, PRIVATE)
