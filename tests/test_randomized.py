@@ -41,6 +41,7 @@ KNOWN = {
     "trainers/extractors.py": "an extractor that draws, to be refused",
     "trainers/own_models.py": "the initial weights of a model, which the code under test seeds",
     "trainers/engines/test_auto_own_models.py": "constructors that draw from the global generators, on purpose",
+    "frozen/format_1/own/train.py": "a user's script, whose noise is secret",
     "trainers/models/test_convolutional.py": "a draw that changes the global generator, on purpose",
 }
 """Where draws without a seed stand outside of a marked test, and why."""
