@@ -22,9 +22,9 @@ PAGE = Path(__file__).parents[1] / "configuration.md"
 
 HEAD = """# Configuration
 
-Every key that a command may give, with its default value (`null` where none stands here) and one sentence; `dpsweep help KEY`
-prints the others, the value in each choice, and keys of papers' experiments. `???` is yours to give.
-Choices: [settings.md](settings.md).
+Every key that a command may give, with its default value (`null` where none stands here) and one sentence.
+`dpsweep help KEY` prints the others, the value in each choice, and keys of papers' experiments. `???` is yours to
+give. Choices: [settings.md](settings.md).
 """
 
 FEW = 3
