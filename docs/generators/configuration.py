@@ -27,7 +27,7 @@ Every key that a command may give, with its default value (`null` where none sta
 give. Choices: [settings.md](settings.md).
 """
 
-FEW = 3
+FEW = 2
 """The most different values that the page shows; of more it refers to the choices."""
 
 
