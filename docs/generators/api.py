@@ -27,8 +27,6 @@ LIBRARY = """
 It needs neither torch nor Hydra; [library.md](library.md) has examples, and each name's own
 docstring (`help(dpsweep.accounting.Pld)`) its guarantee, units, errors and source.
 
-| name | what it is |
-|---|---|
 """
 
 
@@ -41,8 +39,9 @@ def render() -> str:
 
 
 def _section(name: str, made: Any) -> str:
-    members = "".join(_members(made)) if inspect.isclass(made) else ""
-    return f"\n## `{name}`\n\n{_signature(name, made)}{_text(made)}\n{members}"
+    if inspect.isclass(made):  # dpsweep makes its objects, so nobody calls it
+        return f"\n## `{name}`\n\n{_text(made)}\n\n{''.join(_members(made))}".rstrip() + "\n"
+    return f"\n## `{name}`\n\n{_signature(name, made)}{_text(made)}\n"
 
 
 def _members(kind: type) -> Iterator[str]:
@@ -52,7 +51,7 @@ def _members(kind: type) -> Iterator[str]:
         if name.startswith("_") or not inspect.isfunction(made):
             continue
         shown = name if isinstance(member, property) else f"{name}{_parameters(made)}"
-        yield f"\n### `{kind.__name__}.{shown}`\n\n{_first_paragraph(made)}\n"
+        yield f"- `{shown}`: {' '.join(_first_paragraph(made).split())}\n"
 
 
 def _signature(name: str, made: Any) -> str:
@@ -74,9 +73,9 @@ def _parameters(made: Any) -> str:
 
 
 def _text(made: Any) -> str:
-    """The docstring without its examples."""
+    """The docstring without its examples and lists."""
     parts = (inspect.getdoc(made) or "").strip().split("\n\n")
-    return "\n\n".join(part for part in parts if not part.startswith(">>>"))
+    return "\n\n".join(part for part in parts if not part.startswith((">>>", "- ")))
 
 
 def _first_paragraph(made: Any) -> str:
@@ -84,8 +83,9 @@ def _first_paragraph(made: Any) -> str:
 
 
 def _row(name: str, made: Any) -> str:
-    first = re.split(r"(?<=\.) (?=[A-Z*])", " ".join(_first_paragraph(made).split()))[0]
-    return f"| `{name}` | {first.replace('|', chr(92) + '|')} |\n"
+    """The first sentence, or its part before a semicolon."""
+    first = re.split(r"(?<=\.) (?=[A-Z*])|; ", " ".join(_first_paragraph(made).split()))[0]
+    return f"- `{name}`: {first.removesuffix('.')}.\n"
 
 
 if __name__ == "__main__":

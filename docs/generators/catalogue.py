@@ -15,21 +15,23 @@ GROUPS = {
     **{"trainer": "method", "model": "model", "dataset": "data", "sampler": "sampler"},
     **{"noise": "noise", "clip_schedule": "clip norms"},
 }
-HEAD, APPENDIX = "| type | what it is |\n|---|---|\n", "For the experiments of papers alone:"
+HEAD = "| type | what it is |\n|---|---|\n"
+APPENDIX = "For the experiments of papers alone, explained by `dpsweep help`: "
 BEGIN, END = "<!-- catalogue: python docs/generators/catalogue.py -->\n", "<!-- end of catalogue -->\n"
 
 
 def render() -> str:
-    """The table, between its marks."""
-    appendix = ("\n", f"{APPENDIX}\n\n", HEAD, *_rows(for_papers=True))
-    return "".join((BEGIN, HEAD, *_rows(for_papers=False), *appendix, END))
+    """The table, and the names that only papers use, between their marks."""
+    rows = (f"| `{name}` | {first_sentence(file_header_comment(path))} |\n" for name, path in _files(for_papers=False))
+    names = ", ".join(f"`{name}`" for name, _ in _files(for_papers=True))
+    return "".join((BEGIN, HEAD, *rows, f"\n{APPENDIX}{names}.\n", END))
 
 
-def _rows(*, for_papers: bool) -> Iterator[str]:
+def _files(*, for_papers: bool) -> Iterator[tuple[str, Path]]:
     for group in GROUPS:
         for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
             if is_choice_for_papers_alone(group, path.stem) is for_papers:
-                yield f"| `{group}={path.stem}` | {first_sentence(file_header_comment(path))} |\n"
+                yield f"{group}={path.stem}", path
 
 
 def insert(page: str) -> str:

@@ -13,6 +13,7 @@ from dpsweep.sweeper.planning.keys import (
     choices_by_group,
     documented_keys,
     first_sentence,
+    is_choice_for_papers_alone,
     is_key_users_never_set,
 )
 from dpsweep.sweeper.planning.unknown_keys import SYNONYMS
@@ -21,18 +22,21 @@ PAGE = Path(__file__).parents[1] / "configuration.md"
 
 HEAD = """# Configuration
 
-Every key that a command may give, with its default value and one sentence; `dpsweep help KEY` prints the others
-and the value in each choice. `???` stands for a value that is yours to give. Choices: [settings.md](settings.md).
+Every key that a command may give, with its default value (`null` where none stands here) and one sentence.
+`dpsweep help KEY` prints the others, the value in each choice, and keys of papers' experiments. `???` is yours to
+give. Choices: [settings.md](settings.md).
 """
 
-FEW = 3
+FEW = 2
 """The most different values that the page shows; of more it refers to the choices."""
 
 
 def render() -> str:
     """The page."""
     keys = [
-        key for key in documented_keys().values() if any(key.values.values()) and not is_key_users_never_set(key.name)
+        key
+        for key in documented_keys().values()
+        if any(key.values.values()) and not is_key_users_never_set(key.name) and not _do_only_papers_have(key)
     ]
     lists = (f"\n## {_title(root)}\n\n{_list(found)}" for root, found in _listed(keys))
     return HEAD + "".join(lists) + _of_others()
@@ -42,6 +46,10 @@ def _listed(keys: list[DocumentedKey]) -> Iterator[tuple[str, list[DocumentedKey
     """The keys by their first part, those without one first."""
     for root in sorted({_root(key) for key in keys}):
         yield root, [key for key in keys if _root(key) == root]
+
+
+def _do_only_papers_have(key: DocumentedKey) -> bool:
+    return all(choice and is_choice_for_papers_alone(*choice.split("=")) for choice in key.values)
 
 
 def _root(key: DocumentedKey) -> str:
@@ -55,13 +63,19 @@ def _title(root: str) -> str:
 
 
 def _list(keys: list[DocumentedKey]) -> str:
-    return "".join(f"- `{key.name}` ({_values(key)}): {first_sentence(key.meaning)}\n" for key in keys)
+    """A line for each key, and one for all that have one meaning."""
+    names: dict[str, list[str]] = {}
+    for key in keys:
+        names.setdefault(first_sentence(key.meaning), []).append(f"`{key.name}`{_values(key)}")
+    return "".join(f"- {', '.join(named)}: {meaning}\n" for meaning, named in names.items())
 
 
 def _values(key: DocumentedKey) -> str:
-    """A key's different values; where there are too many, the number of choices that have one."""
+    """A key's different values, none for null alone; where there are too many, that each choice has its own."""
     values = list(dict.fromkeys(value for value in key.values.values() if value))
-    return ", ".join(f"`{value}`" for value in values) if len(values) <= FEW else "by choice"
+    if values == ["null"]:
+        return ""
+    return f" ({', '.join(f'`{value}`' for value in values) if len(values) <= FEW else 'by choice'})"
 
 
 def _of_others() -> str:
@@ -69,9 +83,9 @@ def _of_others() -> str:
     words: dict[str, list[str]] = {}
     for name, key in SYNONYMS.items():
         words.setdefault(key.format(name), []).append(f"`{name}`")
-    rows = (f"| `{key}` | {', '.join(names)} |\n" for key, names in words.items())
+    rows = (f"- `{key}`: {', '.join(names)}\n" for key, names in words.items())
     head = "\n## Words of other tools\n\nThey are refused with our word, and epochs with the steps that they are.\n\n"
-    return "".join((head, "| here | elsewhere |\n|---|---|\n", *rows))
+    return "".join((head, *rows))
 
 
 if __name__ == "__main__":
