@@ -152,14 +152,6 @@ class Numbers:
             (("; ".join(alike), *marks) for marks, alike in names.items()),
         )
 
-    def sandwich(self) -> str:
-        """Lower and upper bounds of several accountants for one run."""
-        run = _run(2.0).training
-        bounds = {one.name: (one.lower(run, DELTA, ADD), one.epsilon(run, DELTA, ADD)) for one in (Prv(), Pld(), Rdp())}
-        return _table(
-            ("accountant", "at least", "at most"), ((name, *map(_two, both)) for name, both in bounds.items())
-        )
-
     def lower_bounds(self) -> str:
         """What the attack and PLD prove of a few runs, beside the price."""
         return _table(
