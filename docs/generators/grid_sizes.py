@@ -1,8 +1,8 @@
-"""Writes the measured parts of docs/search.md and draws docs/figures/grid_sizes.png, from benchmarks/grid_sizes.jsonl.
+"""Writes docs/search/means.txt and the measured parts of docs/search.md, and draws docs/figures/grid_sizes.png.
 
 python docs/generators/grid_sizes.py
 
-The picture carries its numbers as text, and a test compares them.
+All comes from benchmarks/grid_sizes.jsonl. The picture carries its numbers as text, and a test compares them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "grid_sizes.png"
+MEANS = ROOT / "docs" / "search" / "means.txt"
 PRICES = runpy.run_path(str(ROOT / "docs" / "generators" / "price_by_tries.py"))
 STUDY = runpy.run_path(str(ROOT / "benchmarks" / "grid_sizes.py"), run_name="imported")
 SETTINGS = STUDY["configured"]()
@@ -56,7 +57,7 @@ def sets_by_size() -> dict[str, list[str]]:
     measured = [data for data in SETTINGS["data"] if data not in SETTINGS["beside"]]
     every = [data for data in measured if all(data in searched_sets(epsilon) for epsilon in EPSILONS)]
     small = [data for data in every if _declared_records(data) <= SMALL]
-    return {"up to 10,000": small, "more": [data for data in every if data not in small]}
+    return {f"up to {SMALL:,}": small, f"more than {SMALL:,}": [data for data in every if data not in small]}
 
 
 def _declared_records(data: str) -> int:
@@ -74,7 +75,7 @@ def what_to_do() -> Iterator[str]:
             best, one = ranked[0], next(row for row in ranked if row.way == ONE_POINT)
             is_near = one.below_oracle - best.below_oracle <= 100 * NEAR
             advice = f"search by {best.way}" if one.ranks[0] > 1 else ALONE if is_near else UNDECIDED
-            said.append((_listed(data), epsilon, advice))
+            said.append((size, epsilon, advice))
             undecided = sum(row.ranks[0] == 1 for row in ranked)
             rows.append(
                 f"| {size} | {', '.join(data)} | {epsilon:g} | {best.way} | {best.below_oracle:.1f} | "
@@ -89,17 +90,16 @@ def what_to_do() -> Iterator[str]:
 
 
 def _sentence(said: Sequence[tuple[str, float, str]]) -> str:
-    """What to do at each epsilon on these data sets: a search where one point is behind another way."""
+    """What to do at each size and epsilon: a search where one point is behind another way."""
     parts = []
-    for data in dict.fromkeys(data for data, _, _ in said):
+    for size in dict.fromkeys(size for size, _, _ in said):
         epsilons: dict[str, list[str]] = {}
         for other, epsilon, advice in said:
-            if other == data:
+            if other == size:
                 epsilons.setdefault(advice, []).append(f"{epsilon:g}")
         told = [f"{advice} at epsilon {_listed(own)}" for advice, own in epsilons.items()]
-        parts.append(f"on {data}, {'; '.join(told)}")
-    text = ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts)
-    return f"{text}."
+        parts.append(f"With {size} records: {'; '.join(told)}.")
+    return " ".join(parts)
 
 
 def not_run() -> str:
@@ -231,13 +231,16 @@ def numbers(picture: Path = PICTURE) -> dict[str, Any]:
     return dict(PRICES["stored_numbers"](picture))
 
 
+def means() -> str:
+    """All means and ranks."""
+    return "\n".join((*ranks(), STUDY["table"](), ""))
+
+
 def insert(page: str) -> str:
     """The page with what was measured."""
     parts = {
         "what to do": "\n".join(what_to_do()),
         "what was not run": not_run(),
-        "ranks": "```\n" + "\n".join(ranks()).rstrip() + "\n```",
-        "table": f"```\n{STUDY['table']()}\n```",
     }
     for name, text in parts.items():
         begin, end = f"<!-- begin {name}: python docs/generators/grid_sizes.py -->\n", f"<!-- end {name} -->\n"
@@ -248,4 +251,5 @@ def insert(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(insert(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    MEANS.write_text(means(), encoding="utf-8")
     PICTURE.write_bytes(draw(drawn_numbers()))

@@ -31,7 +31,6 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
-from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.hydra_internals import (
     hydra_options_parser,
     run_hydra_application,
@@ -39,7 +38,11 @@ from dpsweep.sweeper.commands.hydra_internals import (
 )
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
-from dpsweep.sweeper.planning.keys import override_decoding_environment_number, with_axes_of_methods_that_have_them
+from dpsweep.sweeper.planning.keys import (
+    override_decoding_environment_number,
+    with_axes_of_methods_that_have_them,
+    with_group_of_short_word,
+)
 from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
@@ -132,7 +135,7 @@ _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "h
 def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     """The overrides and options of a command line in Hydra's form; raises `BadInput` if they are inconsistent.
 
-    `script=` is short for `trainer.script=`.
+    `script=` is short for `trainer.script=`, and so are others (`SHORT_WORDS`).
 
     Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
     Columns may be declared that the data set's file does not name.
@@ -143,7 +146,7 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (
-        SHORT_OPTIONS.get(word) or override_decoding_environment_number(_script_as_trainer_field(word))
+        SHORT_OPTIONS.get(word) or override_decoding_environment_number(with_group_of_short_word(word))
         for word in merge_scale_into_experiment_argument(arguments)
     )
     listed = with_axes_of_methods_that_have_them([_DEVICES.sub(r"\1=[\2]", word) for word in words])
@@ -172,11 +175,6 @@ def move_options_before_overrides(words: Sequence[str]) -> list[str]:
     ):
         options.append(MULTIRUN)
     return [*options, *overrides]
-
-
-def _script_as_trainer_field(word: str) -> str:
-    """`script=train.py`, which has no group of its own, as a field of the trainer."""
-    return f"trainer.{word}" if word.startswith(f"{SCRIPT}=") else word
 
 
 def _is_override_of_grid_axes(word: str) -> bool:

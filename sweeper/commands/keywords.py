@@ -16,16 +16,16 @@ from os import PathLike
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.planning.keys import choices_by_group, documented_keys
+from dpsweep.sweeper.planning.keys import SHORT_WORDS, choices_by_group, documented_keys
 from dpsweep.sweeper.planning.unknown_keys import SIMILAR, translate_foreign_override
 
 KEYWORDS: Mapping[str, str] = {
+    **SHORT_WORDS,
     "lr": "trainer.lr",
     "clip_norm": "trainer.clip_norm",
     "regularizer": "trainer.regularizer",
     "momentum": "trainer.momentum",
     "weight_decay": "trainer.weight_decay",
-    "script": "trainer.script",
     "batch_size": "sampler.batch_size",
     "epsilon": "privacy.epsilon",
     "delta": "privacy.delta",

@@ -161,6 +161,27 @@ def choices_by_group(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
     return {group.name: tuple(sorted(file.stem for file in group.glob("*.yaml"))) for group in groups}
 
 
+SHORT_WORDS: Mapping[str, str] = {
+    "script": "trainer.script",
+    "show": "plan.show",
+    "solve": "plan.solve",
+    "fit": "plan.fit",
+    "page": "report.page",
+    "about": "report.about",
+}
+"""The keys of words that also stand without their group."""
+
+
+def with_group_of_short_word(word: str) -> str:
+    """An override with its key in full.
+
+    >>> with_group_of_short_word("page=false")
+    'report.page=false'
+    """
+    key, equals, value = word.partition("=")
+    return f"{SHORT_WORDS[key]}={value}" if equals and key in SHORT_WORDS else word
+
+
 def choices_that_have_key(key: str, choices: Sequence[str], conf: Path = CONF) -> list[str]:
     """Those of a group's named choices whose files have the key; a choice of the user's own counts as one that has it.
 

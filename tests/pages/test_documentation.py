@@ -153,6 +153,7 @@ def test_the_page_of_rules_by_number_of_points_and_its_picture_are_what_was_meas
     page = (ROOT / "docs" / "search.md").read_text()
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "grid_sizes.py"))
     assert script["insert"](page) == page, "python docs/generators/grid_sizes.py"
+    assert script["MEANS"].read_text() == script["means"](), "python docs/generators/grid_sizes.py"
     assert script["numbers"]() == script["drawn_numbers"](), "python docs/generators/grid_sizes.py"
 
 
