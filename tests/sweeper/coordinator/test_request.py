@@ -61,7 +61,7 @@ def leaves(value: object) -> Iterator[object]:
 
 
 def test_a_request_is_typed(read: Read) -> None:
-    request = read("compute.threads=3", "data=somewhere", "fit=true", verb="plan", retry="all")
+    request = read("compute.threads=3", "data=somewhere", "plan.fit=true", verb="plan", retry="all")
     assert (request.verb, request.retry, request.fit, request.resume) == (Verb.PLAN, Retry.ALL, True, 0)
     assert (request.max_threads_per_job, request.data) == (3, Path("somewhere"))
     assert [dict(point.axes)["trainer.lr"] for point in request.points] == [1, 2]

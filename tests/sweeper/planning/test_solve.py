@@ -117,7 +117,7 @@ def test_the_noise_of_any_rule_meets_the_target(compose_priced: Compose, rule: s
 def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any) -> None:
     everything, rules = offered([*FAST, "tuning=auto"])
     assert everything.rule.name == "composition"
-    winner, _ = offered([*FAST, "tuning=auto", "show=winner", "privacy.noise_multiplier=20"])
+    winner, _ = offered([*FAST, "tuning=auto", "plan.show=winner", "privacy.noise_multiplier=20"])
     costs = {}
     for label in rules:
         costs[label] = offered([*FAST, f"tuning={label}", "privacy.noise_multiplier=20", "score=private"])[0]
