@@ -57,7 +57,8 @@ def sets_by_size() -> dict[str, list[str]]:
     measured = [data for data in SETTINGS["data"] if data not in SETTINGS["beside"]]
     every = [data for data in measured if all(data in searched_sets(epsilon) for epsilon in EPSILONS)]
     small = [data for data in every if _declared_records(data) <= SMALL]
-    return {f"up to {SMALL:,}": small, f"more than {SMALL:,}": [data for data in every if data not in small]}
+    large = [data for data in every if data not in small]
+    return {"any number of": every, f"up to {SMALL:,}": small, f"more than {SMALL:,}": large}
 
 
 def _declared_records(data: str) -> int:
@@ -77,8 +78,9 @@ def what_to_do() -> Iterator[str]:
             advice = f"search by {best.way}" if one.ranks[0] > 1 else ALONE if is_near else UNDECIDED
             said.append((size, epsilon, advice))
             undecided = sum(row.ranks[0] == 1 for row in ranked)
+            named = "all below" if size == next(iter(sets_by_size())) else ", ".join(data)
             rows.append(
-                f"| {size} | {', '.join(data)} | {epsilon:g} | {best.way} | {best.below_oracle:.1f} | "
+                f"| {size} | {named} | {epsilon:g} | {best.way} | {best.below_oracle:.1f} | "
                 f"{one.below_oracle:.1f} | {one.ranks[0]} to {one.ranks[1]} | {undecided} of {len(ranked)} |"
             )
     yield f"**{_sentence(said)}**"
