@@ -100,8 +100,10 @@ def _sentence(said: Sequence[tuple[str, float, str]]) -> str:
             if other == size:
                 epsilons.setdefault(advice, []).append(f"{epsilon:g}")
         told = [f"{advice} at epsilon {_listed(own)}" for advice, own in epsilons.items()]
-        parts.append(f"With {size} records: {'; '.join(told)}.")
-    return " ".join(parts)
+        parts.append((size, "; ".join(told)))
+    return " ".join(
+        f"With {size} records: {told}." for size, told in parts if (size, told) == parts[0] or told != parts[0][1]
+    )
 
 
 def not_run() -> str:
