@@ -208,7 +208,7 @@ def freeze(root: Path, target: Path) -> None:
     shutil.copy(root / "fingerprint.key", target)
     with closing(sqlite3.connect(root / LEDGER)) as ledger:
         (target / "ledger.sql").write_text("\n".join(ledger.iterdump()) + "\n")
-    for path in target.rglob("multirun.yaml"):
+    for path in (*target.rglob("multirun.yaml"), *target.rglob("folder.json")):
         path.write_text(path.read_text().replace(str(root), HOME).replace(str(CHECKOUT), f"{HOME}/dpsweep"))
 
 
