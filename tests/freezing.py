@@ -1,7 +1,8 @@
 """Makes tests/frozen/format_1: small sweeps of every kind of search, rule and data, and their ledger, as on the disk.
 
-python -m tests.freezing
+python -m tests.freezing FOLDER
 
+FOLDER is empty, and stands for the home of who made the sweeps: plans over a model's folder have its path.
 Every test that reads the frozen sweeps runs on them; they are made again only where the format itself changes.
 """
 
@@ -14,7 +15,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -236,7 +236,7 @@ def shorter_ledger(*names: str) -> str:
 
 
 def _keep(folder: Path, target: Path) -> None:
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns("*.log", ".lock", ".turn"))
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns("*.log", ".lock*", ".turn", "live.html"))
 
 
 def _run(root: Path, *words: str) -> None:
@@ -268,5 +268,4 @@ def _start(root: Path, *words: str) -> subprocess.Popen[str]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        freeze(Path(folder), FROZEN)
+    freeze(Path(sys.argv[1]), FROZEN)
