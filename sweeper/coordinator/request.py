@@ -42,7 +42,11 @@ from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings,
 from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
 from dpsweep.sweeper.planning.resolution import chosen_option_of_group
 from dpsweep.sweeper.planning.search_options import WHEN_BUDGET_SPENT, point_with_one_step
-from dpsweep.sweeper.planning.unknown_keys import refuse_keys_without_value, wrong_override_sentence
+from dpsweep.sweeper.planning.unknown_keys import (
+    refuse_keys_without_value,
+    refuse_short_words_in_files,
+    wrong_override_sentence,
+)
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
 from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
@@ -132,6 +136,7 @@ class SweepRequest:
         config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
         config = config_with_scratch_account(config) if rehearsal else config
+        refuse_short_words_in_files(config)
         refuse_keys_without_value(config, grid.request.values)
         plan = plan_settings(config, grid.request.keys, grid.selection_rule_configs_by_name())
         plan, points = _settings_and_point_of_public_winner(plan, grid) or (plan, grid.points())

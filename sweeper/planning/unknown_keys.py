@@ -15,9 +15,10 @@ from typing import Any
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from dpsweep.accounting.errors import BadInputInLines
+from dpsweep.accounting.errors import BadInput, BadInputInLines
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.sweeper.planning.keys import (
+    SHORT_WORDS,
     choices_by_group,
     default_choices,
     documented_keys,
@@ -338,6 +339,13 @@ OF_HYDRA = "hydra"
 
 NOT_NEEDED = {"budget.epsilon": "dataset.public", "budget.delta": "dataset.public"}
 """Keys that may stay empty where another key is true."""
+
+
+def refuse_short_words_in_files(config: DictConfig) -> None:
+    """Raises `BadInput` for a file's key without its group, which nothing would read: a command's word may lack it."""
+    for word, key in SHORT_WORDS.items():
+        if word in config:
+            raise BadInput(f"Expected a file to name {key}, got {word}: only a word of the command may lack its group.")
 
 
 def refuse_keys_without_value(config: DictConfig, given: Collection[str]) -> None:

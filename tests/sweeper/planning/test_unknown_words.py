@@ -106,3 +106,12 @@ def test_other_tools_words_lead_to_keys_and_groups_that_exist(name: str) -> None
     assert key in documented_keys() or key in choices_by_group() or key.startswith("hydra."), key
     assert is_root_of_key_known(key)
     assert translate_foreign_override(name, "1", []) is not None
+
+
+def test_a_file_names_a_key_with_its_group(program: Program, tmp_path: Path) -> None:
+    """Nothing would read it otherwise: the noise would be solved for where the file says steps."""
+    (tmp_path / "my" / "experiment").mkdir(parents=True)
+    (tmp_path / "my" / "experiment" / "mine.yaml").write_text("# @package _global_\nsolve: steps\n")
+    done = program("plan", "dataset=digits", "experiment=mine", "--config-dir", "my", module=CLI)
+    assert done.returncode == 2, done.stdout
+    assert "Expected a file to name plan.solve, got solve" in done.stderr
