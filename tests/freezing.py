@@ -2,7 +2,7 @@
 
 python -m tests.freezing FOLDER
 
-FOLDER is empty, and stands for the home of who made the sweeps: plans over a model's folder have its path.
+FOLDER is empty, and stands for the home of who made the sweeps: plans remember the path of a model's folder.
 Every test that reads the frozen sweeps runs on them; they are made again only where the format itself changes.
 """
 

@@ -6,8 +6,9 @@ charged, and a job trains only trials of its plan. Rules for changing this file:
 * Every setting that changes an access to the data belongs into a trial's config, since a trial's identity is its hash.
   Devices, paths and Hydra's keys do not.
 * The JSON form has a format number; another one is refused.
-* No identity has a module's path or a field at its default (`accounting/stored_names/stored_classes.py`), so that
-  moving a class, or giving it another field, changes none.
+* No identity has a module's path, a field at its default, or the place of a file whose checksum it has
+  (`accounting/stored_names/stored_classes.py`), so that moving a class or a file, or giving a class another field,
+  changes none. The stored plan has the place that the last command named: who repeats it may name another.
 * Prices are not part of the identity: a better accountant may lower a price, but the plan stays the same.
 """
 
@@ -45,6 +46,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
     find_user_classes_and_scripts,
     identity_form_of_config_part,
     identity_form_of_trial_config,
+    is_place,
     stored_form_of_config_part,
     stored_form_of_rule_with_defaults,
     stored_form_of_trial_config,
@@ -179,9 +181,9 @@ Value = float | int | str | bool | None
 class Trial(Stored):
     """One point: a method with its hyperparameters on a data set, and the event of its run.
 
-    `config` is the resolved configuration without devices, paths and Hydra's keys, with classes as tags; `id` is its
-    hash. `axes` holds the swept keys with this point's values. `final` is the run that follows the search if this
-    point wins, under a rule with a final run.
+    `config` is the resolved configuration without devices and Hydra's keys, with classes as tags; `id` is the hash of
+    its identity form. `axes` holds the swept keys with this point's values. `final` is the run that follows the search
+    if this point wins, under a rule with a final run.
     """
 
     method: str
@@ -231,7 +233,8 @@ class Trial(Stored):
     def fields_for_identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
         final = {} if self.final is None else {"final": self.final.fields_for_identity()}
-        return self.to_json() | {"config": self._config_for_identity} | final
+        axes = {key: value for key, value in self.axes.items() if not is_place(self.config, key)}
+        return self.to_json() | {"axes": axes, "config": self._config_for_identity} | final
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""

@@ -1,26 +1,46 @@
-"""The default values as of format 1, which no identity contains: of the fields of stored classes, and of other parts.
+"""What no identity contains: default values as of format 1, and places, where a file with a checksum lies.
 
 An identity is the hash of a stored form without the fields that are at their default here. So a class may gain a
 field: once its default is in the table, the same command keeps its plan and its charge.
 `docs/generators/format_defaults.py` adds new fields from the classes' own defaults. Invariant: what the table has is
 never changed, and neither is a class's own default: a field that a stored form lacks has the default that its identity
 says.
+
+A field of type `Place` says where something lies, or what it is called there; another field of its class has the
+checksum of the content, which a job compares. A stored form keeps the place, so that its files are found again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 TABLE = Path(__file__).with_suffix(".json")
+
+Place = str
+"""The type of a field that no identity contains, since a checksum beside it says what lies there."""
+
+PlacedFile = Mapping[str, str]
+"""The type of a field that has the `package`, the `file` and the `sha256` of a file; the first two are places."""
+
+
+class _Table(TypedDict):
+    classes: Mapping[str, Mapping[str, Any]]
+    parts: Mapping[str, Mapping[str, Any]]
+    places: Mapping[str, Sequence[str]]
 
 
 def field_defaults_of_class_tag(tag: str) -> Mapping[str, Any]:
     """The defaults of the fields of a stored class of ours, by its tag; empty if no field has one."""
     return _read_table_of_defaults()["classes"].get(tag, {})
+
+
+def place_keys_of_class_tag(tag: str) -> Sequence[str]:
+    """The keys of the places in a stored class of ours, by its tag; dotted for a key of a mapping."""
+    return _read_table_of_defaults()["places"].get(tag, ())
 
 
 def defaults_of_plan_or_config_part(part: str) -> Mapping[str, Any]:
@@ -72,6 +92,6 @@ def _is_equal_without_bool_as_int(value: Any, default: Any) -> bool:
 
 
 @cache
-def _read_table_of_defaults() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    forms: dict[str, dict[str, dict[str, Any]]] = json.loads(TABLE.read_text())
-    return forms
+def _read_table_of_defaults() -> _Table:
+    table: _Table = json.loads(TABLE.read_text())
+    return table

@@ -4,7 +4,8 @@ A plan, a ledger and a trial's configuration name a class of ours as `{"kind": t
 (or Optuna's) as `{"_target_": "module.Class", **fields}`. Configurations (conf/, command lines) name both by
 `_target_`, as Hydra does. Invariants:
 
-* Identities are hashes of `identity` forms, which have tags too, and no field at its class's default.
+* Identities are hashes of `identity` forms, which have tags too, no field at its class's default, and no place: a path
+  of a file or folder whose checksum they have (`accounting/stored_names/format_defaults.py`).
 * Reading a stored form imports nothing. Every name in it is checked against the tags and the expected family before
   anything is built; then only a class of ours is built, or, if the caller passes a builder for them, one of the user's.
 * Inside the fields of a user's class, our classes have the form `{"_target_": tag}`: a tag has no dot, so it is
@@ -14,9 +15,10 @@ A plan, a ledger and a trial's configuration name a class of ours as `{"kind": t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from inspect import signature
+from pathlib import PurePath
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
@@ -24,6 +26,7 @@ from dpsweep.accounting.stored_names.entry_points import part_errors_as_bad_inpu
 from dpsweep.accounting.stored_names.format_defaults import (
     defaults_of_plan_or_config_part,
     field_defaults_of_class_tag,
+    place_keys_of_class_tag,
     with_defaults,
     without_defaults,
 )
@@ -57,6 +60,9 @@ NESTED: Mapping[str, str] = {
     "source": "source",
 }
 """The fields of our classes that hold a class or a list of classes, with the family; no other field does."""
+
+SOURCE = "source"
+"""The field with the path of a user's class and its arguments."""
 
 SCRIPT = "script"
 """The tag of the method that runs a program of the user's, and the field with the program's path."""
@@ -102,7 +108,7 @@ def stored_form_of_config_part(node: Any, family: str) -> Any:
 
 
 def identity_form_of_config_part(node: Any, family: str) -> Any:
-    """The form that identities are hashes of: the stored form without fields at their class's default.
+    """The form that identities are hashes of: the stored form without places and fields at their class's default.
 
     A field that a class of ours gains, with a default, changes no identity
     (`accounting/stored_names/format_defaults.py`).
@@ -131,6 +137,23 @@ def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration as `identity` writes each part, without parts at their default."""
     parts = {part: identity_form_of_config_part(node, part) if part in PARTS else node for part, node in config.items()}
     return without_defaults(parts, defaults_of_plan_or_config_part("trial"))
+
+
+def is_place(config: Mapping[str, Any], key: str) -> bool:
+    """Whether a dotted key of a stored configuration is a place, which no identity contains.
+
+    >>> is_place({"model": {"kind": "hf", "path": "/models/bert"}}, "model.path"), is_place({}, "trainer.lr")
+    (True, False)
+    """
+    part, _, below = key.partition(".")
+    node = config.get(part)
+    return isinstance(node, Mapping) and (below in _place_keys(node) or is_place(node, below))
+
+
+def names_place(node: Any) -> bool:
+    """Whether a stored form has a place anywhere in a class of ours."""
+    inner = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
+    return bool(isinstance(node, Mapping) and _place_keys(node)) or any(map(names_place, inner))
 
 
 def tag_or_path_of_class(node: Mapping[str, Any]) -> str:
@@ -243,11 +266,42 @@ def _stored_class_without_defaults(node: Any, family: str) -> Any:
     if TARGET in node:
         return node
     values = without_defaults(
-        node, {**defaults_of_plan_or_config_part(family), **field_defaults_of_class_tag(node[KIND])}
+        _without_places(node), {**defaults_of_plan_or_config_part(family), **field_defaults_of_class_tag(node[KIND])}
     )
     return values | {
         field: _stored_class_without_defaults(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()
     }
+
+
+def _place_keys(node: Mapping[str, Any]) -> Sequence[str]:
+    return () if TARGET in node else place_keys_of_class_tag(str(node.get(KIND)))
+
+
+def _without_places(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stored class of ours without its places; arguments of a user's class beside them name what is below one."""
+    if not (keys := _place_keys(node)):
+        return node
+    kept = _without_keys(node, keys)
+    for place in (str(node[key]) for key in keys if key in node and SOURCE in node):
+        kept[SOURCE] = _relative_to_place(kept[SOURCE], PurePath(place))
+    return kept
+
+
+def _without_keys(node: Mapping[str, Any], keys: Sequence[str], above: str = "") -> dict[str, Any]:
+    return {
+        key: _without_keys(value, keys, f"{above}{key}.") if isinstance(value, Mapping) else value
+        for key, value in node.items()
+        if f"{above}{key}" not in keys
+    }
+
+
+def _relative_to_place(value: Any, place: PurePath) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _relative_to_place(inner, place) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_relative_to_place(inner, place) for inner in value]
+    is_below = isinstance(value, str) and PurePath(value).is_relative_to(place)
+    return {"below_place": PurePath(value).relative_to(place).as_posix()} if is_below else value
 
 
 def _rewrite_class_names(value: Any, write: Callable[[str], str]) -> Any:

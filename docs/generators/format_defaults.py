@@ -1,4 +1,4 @@
-"""Adds the defaults of new fields of stored classes to accounting/stored_names/format_defaults.json.
+"""Adds the defaults and places of new fields of stored classes to accounting/stored_names/format_defaults.json.
 
 python docs/generators/format_defaults.py
 
@@ -43,11 +43,25 @@ def defaults_of(tag: str) -> Mapping[str, Any]:
     return _plain({name: one.default for name, one in parameters if one.default is not Parameter.empty})
 
 
+PLACES = {"Place": "{}", "Place | None": "{}", "PlacedFile": "{0}.file {0}.package"}
+"""The keys of the places in a field, by its annotation."""
+
+
+def places_of(tag: str) -> list[str]:
+    """The keys of the places in a class, or among the parameters of a model's function."""
+    fields_by_name = signature(class_of_tag(tag, FAMILIES[tag])).parameters.items()
+    return sorted(
+        key for name, one in fields_by_name for key in PLACES.get(str(one.annotation), "").format(name).split()
+    )
+
+
 def with_new_fields(table: Mapping[str, Any]) -> Mapping[str, Any]:
     """The table with the defaults of all fields that it lacks."""
     known = table["classes"]
     stored = (tag for tag, family in FAMILIES.items() if family not in OUTSIDE)
-    return {**table, "classes": known | {tag: {**defaults_of(tag), **known.get(tag, {})} for tag in stored}}
+    classes = {tag: {**defaults_of(tag), **known.get(tag, {})} for tag in stored}
+    places = {tag: keys for tag in classes if (keys := places_of(tag))}
+    return {**table, "classes": known | classes, "places": places}
 
 
 def written(table: Mapping[str, Any]) -> str:

@@ -25,10 +25,10 @@ from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import names_place
 from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
-from dpsweep.trainers.methods.script import is_script_config
 
 
 def read_stored_plan(folder: Path) -> Plan:
@@ -130,11 +130,8 @@ def same_command_other_plan_message(plan: Plan, folder: SweepFolder, words: Coll
     if not same:
         return ""
     former = max(same, key=lambda path: path.stat().st_mtime).parent
-    changed = (
-        "The script or defaults have"
-        if any(is_script_config(trial.config) for trial in plan.trials)
-        else "Defaults have"
-    )
+    has_files = any(names_place(trial.config) for trial in plan.trials)
+    changed = "Files that it names or defaults have" if has_files else "Defaults have"
     on = (
         ""
         if plan.names_of_user_classes_and_scripts

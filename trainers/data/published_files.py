@@ -10,8 +10,9 @@ Folders of pretrained models in Hugging Face's layout: what a plan declares of o
 
 A folder has `config.json` (the architecture) and files of weights, `*.safetensors`; for texts also `tokenizer.json`.
 Planning writes the architecture and the checksum of the weights into each trial's configuration, so a plan states the
-weights that its sweep starts from, and a job that finds others refuses to train. Nothing is ever downloaded, and no
-code of a folder is run. The account does not cover the data that the weights were trained on: they count as public.
+weights that its sweep starts from, wherever the folder lies, and a job that finds others refuses to train. Nothing is
+ever downloaded, and no code of a folder is run. The account does not cover the data that the weights were trained on:
+they count as public.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def _cached_sha256_of_file(path: Path) -> str:
 
 CONFIG, TOKENIZER, CARD = "config.json", "tokenizer.json", "README.md"
 WEIGHTS = "*.safetensors"
+NOT_THERE = "nothing is downloaded. If the folder was moved, give the command of the sweep again with its new path."
 UNKNOWN = "not stated"
 """The licence of a folder whose model card states none."""
 
@@ -182,9 +184,7 @@ class PretrainedFolder:
         """The SHA-256 of the names and SHA-256 of the files of weights, in order."""
         files = sorted(self.expanded_path.glob(WEIGHTS)) if self.expanded_path.is_dir() else []
         if not files:
-            raise BadInput(
-                f"Expected {self.key}={self.path} to be a folder with weights, {WEIGHTS}: nothing is downloaded."
-            )
+            raise BadInput(f"Expected {self.key}={self.path} to be a folder with weights, {WEIGHTS}: {NOT_THERE}")
         lines = "".join(f"{sha256_of_file_or_folder(file)}  {file.name}\n" for file in files)
         return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -215,9 +215,7 @@ class PretrainedFolder:
         try:
             return path.read_bytes()
         except OSError as cause:
-            raise BadInput(
-                f"Expected {self.key}={self.path} to be a folder with {name}: nothing is downloaded."
-            ) from cause
+            raise BadInput(f"Expected {self.key}={self.path} to be a folder with {name}: {NOT_THERE}") from cause
 
 
 @lru_cache(maxsize=4)

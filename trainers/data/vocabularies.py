@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import (
     TOKENIZER,
@@ -113,8 +114,8 @@ class WordPiece:
     2019 (BERT, uncased): accents are removed, and every punctuation mark is a word.
     """
 
-    package: str | None
-    file: str
+    package: Place | None
+    file: Place
     sha256: str
     words: int
     padding: int = 0
@@ -213,8 +214,8 @@ class BytePairs:
     bytes of a text (Radford et al. 2019, GPT-2), in the form of Liu et al. 2019 (RoBERTa).
     """
 
-    package: str | None
-    file: str
+    package: Place | None
+    file: Place
     sha256: str
     words: int
     padding: int = 1
@@ -317,7 +318,7 @@ class FolderTokenizer:
     Planning fills in what is null: `sha256` of tokenizer.json, `words` and `padding`.
     """
 
-    path: str
+    path: Place
     sha256: str
     words: int
     padding: int

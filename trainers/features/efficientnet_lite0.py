@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
+from dpsweep.accounting.stored_names.format_defaults import PlacedFile
 from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
@@ -27,7 +27,7 @@ class EfficientNetLite0:
     Source: Tan and Le, EfficientNet, ICML 2019, as converted by ML Illustrated (Apache License 2.0).
     """
 
-    weights: Mapping[str, str]
+    weights: PlacedFile
     pixels: int
     norm: float
     trained_on: str

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import PretrainedFolder, require_installed_package
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
@@ -57,11 +58,11 @@ class HfEncoder:
     else the first. Planning fills in what is None from the folder.
     """
 
-    path: str
+    path: Place
     norm: float
     pooling: str | None = None
     trained_on: str | None = None
-    weights: str | None = None
+    weights: Place | None = None
     sha256: str | None = None
     architecture: Mapping[str, Any] | None = None
     picture: Mapping[str, Any] | None = None

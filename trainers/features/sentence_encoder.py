@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from dpsweep.accounting.stored_names.format_defaults import PlacedFile
 from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
@@ -23,7 +23,7 @@ class SentenceEncoder:
     Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019.
     """
 
-    weights: Mapping[str, str]
+    weights: PlacedFile
     size: int
     heads: int
     padding: int

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of_our_classes
 from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
@@ -29,7 +30,7 @@ class TorchModule:
     """
 
     source: Mapping[str, Any]
-    weights: str
+    weights: Place
     sha256: str
     size: int
     norm: float

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
 from dpsweep.accounting.validation import positive, require_text
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
@@ -49,7 +50,7 @@ class Script(Trainer):
     update = Sgd()
     """A placeholder: the script makes the steps."""
 
-    script: str
+    script: Place
     lr: float
     clip_norm: float
     sha256: str | None = None

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from dpsweep.accounting.stored_names.format_defaults import PlacedFile
 from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 
@@ -38,7 +39,7 @@ def bert(
     shape: tuple[int, ...],
     classes: int,
     *,
-    weights: Mapping[str, str],
+    weights: PlacedFile,
     heads: int = 12,
     padding: int = 0,
     first_place: int = 0,

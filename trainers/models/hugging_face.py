@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.trainers.data.published_files import WEIGHTS, PretrainedFolder, require_installed_package
 
 ENCODER, CAUSAL = "AutoModel", "AutoModelForCausalLM"
@@ -320,13 +321,13 @@ def hf(
     shape: tuple[int, ...],
     classes: int,
     *,
-    path: str,
+    path: Place,
     sha256: str,
     architecture: Mapping[str, Any],
     padding: int,
     pooling: str = "mean",
     trained: str = "head",
-    name: str = "",
+    name: Place = "",
     licence: str = "",
 ) -> nn.Module:
     """The encoder in the folder `path`, and a linear layer from the mean over a text's words to the classes.
@@ -348,12 +349,12 @@ def hf_causal(
     shape: tuple[int, ...],
     classes: int,
     *,
-    path: str,
+    path: Place,
     sha256: str,
     architecture: Mapping[str, Any],
     padding: int,
     trained: str = "none",
-    name: str = "",
+    name: Place = "",
     licence: str = "",
 ) -> nn.Module:
     """The language model in the folder `path`, from token numbers to the logits of the next token at each position.

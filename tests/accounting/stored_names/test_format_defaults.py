@@ -55,7 +55,7 @@ def gained(monkeypatch: pytest.MonkeyPatch) -> None:
     tags = {tag: {**table["classes"].get(tag, {}), **NEW} for tag in FAMILY_OF}
     parts = {part: {**own, **NEW} for part, own in table["parts"].items()}
     parts["trial"]["checkpoint"] = {**parts["trial"]["checkpoint"], **NEW}
-    later = {"classes": tags, "parts": parts}
+    later = table | {"classes": tags, "parts": parts}
     monkeypatch.setattr(format_defaults, "_read_table_of_defaults", lambda: later)
 
 
