@@ -27,7 +27,7 @@ PlacedFile = Mapping[str, str]
 """The type of a field that has the `package`, the `file` and the `sha256` of a file; the first two are places."""
 
 
-class _Table(TypedDict):
+class _FormatTable(TypedDict):
     classes: Mapping[str, Mapping[str, Any]]
     parts: Mapping[str, Mapping[str, Any]]
     places: Mapping[str, Sequence[str]]
@@ -92,6 +92,6 @@ def _is_equal_without_bool_as_int(value: Any, default: Any) -> bool:
 
 
 @cache
-def _read_table_of_defaults() -> _Table:
-    table: _Table = json.loads(TABLE.read_text())
+def _read_table_of_defaults() -> _FormatTable:
+    table: _FormatTable = json.loads(TABLE.read_text())
     return table

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,47 +30,75 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPSWEEP_KEY", str(tmp_path / "fingerprint.key"))
 
 
-def test_a_moved_model_is_recognised_for_nothing_and_other_weights_are_another_plan(
-    program: Program, tmp_path: Path
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """The frozen sweep over a model's folder, which lies elsewhere now under another name, and the command for it."""
+
+    sweep: Path
+    model: Path
+    words: tuple[str, ...]
+    ledger: Ledger
+
+    @property
+    def plan(self) -> Plan:
+        return Plan.read(self.sweep / "plan.json")
+
+    def change_weights(self) -> None:
+        weights = load_file(self.model / "model.safetensors")
+        save_file({name: 2 * value for name, value in weights.items()}, self.model / "model.safetensors")
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Moved:
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
-    folder = restored("texts", tmp_path)
-    frozen, ledger = Plan.read(folder / "plan.json"), Ledger(tmp_path / LEDGER)
-    before = ledger.statement("reviews").charges
-    resume = ("resume", str(folder), "data=own")
+    sweep, former, model = restored("texts", tmp_path), tmp_path / OWN / "bert", tmp_path / "models" / "renamed"
+    model.parent.mkdir()
+    former.rename(model)
+    words = tuple(word.replace(str(former), str(model)) for word in words_of("texts", tmp_path))
+    return Moved(sweep=sweep, model=model, words=words, ledger=Ledger(tmp_path / LEDGER))
+
+
+def test_a_moved_model_is_recognised_for_nothing_and_other_weights_are_another_plan(
+    program: Program, moved: Moved
+) -> None:
+    frozen, before = moved.plan, moved.ledger.statement("reviews").charges
+    done = program("sweep", *moved.words, module="dpsweep")
+    assert done.returncode == 0, done.stderr
+    assert "nothing" in done.stdout
+    assert done.stdout.strip().splitlines()[-1].startswith(str(moved.sweep.resolve()))
+    assert moved.plan.id == frozen.id
+    assert {trial.config["model"]["path"] for trial in moved.plan.trials} == {str(moved.model)}, "jobs look there"
+    moved.change_weights()
+    other = program("plan", *moved.words, "page=false", module="dpsweep")
+    assert f"Files that it names or defaults have changed: this command was plan {frozen.id} before" in other.stdout
+    assert len(list(moved.sweep.parent.iterdir())) == 2, "another plan has another folder"
+    assert moved.ledger.statement("reviews").charges == before
+
+
+@pytest.mark.long
+def test_what_trains_needs_the_folder_with_these_weights(program: Program, moved: Moved) -> None:
+    resume, before = ("resume", str(moved.sweep), "data=own"), moved.ledger.statement("reviews").charges
     lost = program(*resume, module="dpsweep")
     assert lost.returncode == 2
     assert re.search(r"Expected model.path=\S*bert .*give the command of the sweep again", lost.stderr), lost.stderr
-
-    moved = tmp_path / "models" / "renamed"
-    shutil.copytree(tmp_path / OWN / "bert", moved)
-    words = [word.replace(str(tmp_path / OWN / "bert"), str(moved)) for word in words_of("texts", tmp_path)]
-    done = program(*words)
-    assert done.returncode == 0, done.stderr
-    assert "nothing" in done.stdout
-    assert done.stdout.strip().splitlines()[-1].startswith(str(folder.resolve()))
-    plan = Plan.read(folder / "plan.json")
-    assert plan.id == frozen.id
-    assert {trial.config["model"]["path"] for trial in plan.trials} == {str(moved)}, "jobs and resume look there"
-    done = program(*resume, module="dpsweep")
-    assert done.returncode == 0, done.stderr
-
-    weights = load_file(moved / "model.safetensors")
-    save_file({name: 2 * value for name, value in weights.items()}, moved / "model.safetensors")
-    other = program("plan", *words, "page=false", module="dpsweep")
-    assert f"Files that it names or defaults have changed: this command was plan {plan.id} before" in other.stdout
-    assert len(list(folder.parent.iterdir())) == 2, "another plan has another folder"
-    checksum = plan.trials[0].config["model"]["sha256"]
-    claimed = program(*words, f"model.sha256={checksum}", "--again")
+    assert program("sweep", *moved.words, module="dpsweep").returncode == 0
+    assert program(*resume, module="dpsweep").returncode == 0, "the plan has the new place"
+    moved.change_weights()
+    checksum = moved.plan.trials[0].config["model"]["sha256"]
+    claimed = program("sweep", *moved.words, f"model.sha256={checksum}", "--again", module="dpsweep")
     assert claimed.returncode == 2
     assert f"to have weights with sha256={checksum}, got " in claimed.stderr
-    shutil.rmtree(moved)
+    assert moved.ledger.statement("reviews").charges == before
+
+
+@pytest.mark.long
+def test_what_does_not_train_needs_no_folder(program: Program, moved: Moved) -> None:
+    shutil.rmtree(moved.model)
     for command in ("verify", "report", "release", "export"):
-        done = program(command, str(folder), module="dpsweep")
+        done = program(command, str(moved.sweep), module="dpsweep")
         assert done.returncode == 0, (command, done.stderr)
-    done = program("check", str(folder / "release"), module="dpsweep")
+    done = program("check", str(moved.sweep / "release"), module="dpsweep")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ledger.statement("reviews").charges == before
 
 
 PLACED: Mapping[str, Mapping[str, Any]] = {
