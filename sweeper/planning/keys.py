@@ -166,10 +166,33 @@ SHORT_WORDS: Mapping[str, str] = {
     "show": "plan.show",
     "solve": "plan.solve",
     "fit": "plan.fit",
+    "final": "plan.final",
     "page": "report.page",
     "about": "report.about",
+    "ema": "weights.ema",
+    "initial_weights": "weights.initial",
 }
 """The keys of words that also stand without their group."""
+
+_STORED_NAMES = {SHORT_WORDS[word]: word for word in ("ema", "initial_weights")}
+
+
+def stored_name_of_key(key: str) -> str:
+    """The name by which a plan stores a key: where it had no group in the first plans, the word without its group.
+
+    >>> stored_name_of_key("weights.initial"), stored_name_of_key("plan.final")
+    ('initial_weights', 'plan.final')
+    """
+    return _STORED_NAMES.get(key, key)
+
+
+def key_of_stored_name(name: str) -> str:
+    """The key of the configuration that a plan stores by this name.
+
+    >>> key_of_stored_name("ema"), key_of_stored_name("final")
+    ('weights.ema', 'final')
+    """
+    return SHORT_WORDS[name] if name in _STORED_NAMES.values() else name
 
 
 def with_group_of_short_word(word: str) -> str:
