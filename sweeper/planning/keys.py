@@ -161,6 +161,11 @@ def choices_by_group(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
     return {group.name: tuple(sorted(file.stem for file in group.glob("*.yaml"))) for group in groups}
 
 
+KEYS_BY_STORED_NAME: Mapping[str, str] = {"ema": "weights.ema", "initial_weights": "weights.initial"}
+"""The keys that plans store by another name, which they had before they were in a group."""
+
+STORED_NAMES_BY_KEY = {key: name for name, key in KEYS_BY_STORED_NAME.items()}
+
 SHORT_WORDS: Mapping[str, str] = {
     "script": "trainer.script",
     "show": "plan.show",
@@ -169,30 +174,9 @@ SHORT_WORDS: Mapping[str, str] = {
     "final": "plan.final",
     "page": "report.page",
     "about": "report.about",
-    "ema": "weights.ema",
-    "initial_weights": "weights.initial",
+    **KEYS_BY_STORED_NAME,
 }
 """The keys of words that also stand without their group."""
-
-_STORED_NAMES = {SHORT_WORDS[word]: word for word in ("ema", "initial_weights")}
-
-
-def stored_name_of_key(key: str) -> str:
-    """The name by which a plan stores a key: where it had no group in the first plans, the word without its group.
-
-    >>> stored_name_of_key("weights.initial"), stored_name_of_key("plan.final")
-    ('initial_weights', 'plan.final')
-    """
-    return _STORED_NAMES.get(key, key)
-
-
-def key_of_stored_name(name: str) -> str:
-    """The key of the configuration that a plan stores by this name.
-
-    >>> key_of_stored_name("ema"), key_of_stored_name("final")
-    ('weights.ema', 'final')
-    """
-    return SHORT_WORDS[name] if name in _STORED_NAMES.values() else name
 
 
 def with_group_of_short_word(word: str) -> str:

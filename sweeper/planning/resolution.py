@@ -18,7 +18,7 @@ from dpsweep.accounting.stored_names.format_defaults import defaults_of_plan_or_
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.accounting.stored_names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
-from dpsweep.sweeper.planning.keys import key_of_stored_name
+from dpsweep.sweeper.planning.keys import KEYS_BY_STORED_NAME
 from dpsweep.sweeper.trial.spec import config_with_noise_coefficients
 
 BY_GRID = "by_grid"
@@ -71,7 +71,7 @@ class Resolution:
         """The identity part of the configuration with these values; raises `BadInput` for a key that it lacks."""
         for key, value in values.items():
             try:
-                OmegaConf.update(self._config, key_of_stored_name(key), value)
+                OmegaConf.update(self._config, KEYS_BY_STORED_NAME.get(key, key), value)
             except OmegaConfBaseException:
                 raise BadInput(
                     f"Expected {key} to be a field of trainer={self._trainer}; "
@@ -100,7 +100,7 @@ class Resolution:
         return part
 
     def _config_part_as_plain_values(self, key: str) -> Any:
-        group, _, last = key_of_stored_name(key).rpartition(".")
+        group, _, last = KEYS_BY_STORED_NAME.get(key, key).rpartition(".")
         node = (self._config[group] if group else self._config)[last]
         part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         if key == "trainer" and self._by_grid:  # a user's class gets no unset keys
@@ -111,7 +111,7 @@ class Resolution:
         """Whether no axis lies in a part, and it refers to constant parts alone."""
         if key in self._changing:
             return False
-        group = key_of_stored_name(key).partition(".")[0]
+        group = KEYS_BY_STORED_NAME.get(key, key).partition(".")[0]
         raw = OmegaConf.to_container(OmegaConf.masked_copy(self._config, group), resolve=False)
         text = str(raw)
         references = _REFERENCE.findall(text)
