@@ -200,7 +200,7 @@ class Grid:
         """The axes that a file has at a place, without those that the command line fixes or replaces."""
         if not isinstance(axes, dict):
             raise BadInput(f"Expected {place}={axes!r} to map keys to lists of values.")
-        named = {STORED_NAMES_BY_KEY.get(key, key): values for key, values in axes.items()}
+        named = {STORED_NAMES_BY_KEY.get(key, key): values for key, values in _as_mapping(place, axes).items()}
         kept = {key: values for key, values in named.items() if key not in self.request.keys}
         for key, values in kept.items():
             if not isinstance(values, list) or not values:
