@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpsweep.sweeper.planning.keys import (
+    SHORT_WORDS,
     DocumentedKey,
     choices_by_group,
     documented_keys,
@@ -24,7 +25,7 @@ HEAD = """# Configuration
 
 Every key that a command may give, with its default value (`null` where none stands here) and one sentence.
 `dpsweep help KEY` prints the others, the value in each choice, and keys of papers' experiments. `???` is yours to
-give. Choices: [settings.md](settings.md).
+give. Choices: [settings.md](settings.md). In a command, though not in a file, these words also stand alone:
 """
 
 FEW = 2
@@ -39,7 +40,12 @@ def render() -> str:
         if any(key.values.values()) and not is_key_users_never_set(key.name) and not _do_only_papers_have(key)
     ]
     lists = (f"\n## {_title(root)}\n\n{_list(found)}" for root, found in _listed(keys))
-    return HEAD + "".join(lists) + _of_others()
+    return HEAD + _short_words() + "".join(lists) + _of_others()
+
+
+def _short_words() -> str:
+    """The words that stand for a key, each with its key."""
+    return f"{', '.join(f'`{word}` for `{key}`' for word, key in SHORT_WORDS.items())}.\n"
 
 
 def _listed(keys: list[DocumentedKey]) -> Iterator[tuple[str, list[DocumentedKey]]]:

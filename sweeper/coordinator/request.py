@@ -277,8 +277,9 @@ def plan_settings(
     `offered` are the configurations of the rules that `tuning=auto` may choose. Raises `BadInput` if a group lacks a
     value.
     """
-    privacy, dataset, tuning, search = (
-        _config_group_as_dict(config, name) for name in ("privacy", "dataset", "tuning", "search")
+    privacy, dataset, tuning, search, plan, report, _ = (
+        _config_group_as_dict(config, name)
+        for name in ("privacy", "dataset", "tuning", "search", "plan", "report", "weights")
     )
     return PlanSettings(
         account=dataset["name"],
@@ -291,13 +292,13 @@ def plan_settings(
         checkpoint_every=config.checkpoint.get("every") if OmegaConf.is_dict(config.checkpoint) else None,
         subsample=config.subsample,
         repeats=config.repeats,
-        spare_attempts=config.plan.spare_attempts,
+        spare_attempts=plan["spare_attempts"],
         sealed=_plain_value(config.budget.sealed),
-        card=_plain_value(config.plan.card),
-        about=config.report.about,
-        final=config.final,
-        solve=str(config.plan.solve),
-        show=str(config.plan.show),
+        card=plan["card"],
+        about=report["about"],
+        final=plan["final"],
+        solve=str(plan["solve"]),
+        show=str(plan["show"]),
         keys=keys,
         offered=offered,
         is_sampler_open=chosen_option_of_group(config, "sampler") == AUTO,
@@ -360,7 +361,8 @@ def _plain_value(value: Any) -> Any:
 def _config_group_as_dict(config: DictConfig, name: str) -> dict[str, Any]:
     """One group of the configuration as plain values; raises `BadInput` if a value is missing."""
     try:
-        part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
+        node = config[name]
+        part = OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if OmegaConf.is_config(node) else node
     except OmegaConfBaseException as cause:
         sentence = (
             wrong_override_sentence(cause, ()) or f"Expected {name} to be complete: {str(cause).splitlines()[0]}."

@@ -29,7 +29,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
 from dpsweep.accounting.stored_names.stored_classes import KIND, TARGET, class_name_without_module
-from dpsweep.sweeper.planning.keys import choices_that_have_key, is_root_of_key_known
+from dpsweep.sweeper.planning.keys import STORED_NAMES_BY_KEY, choices_that_have_key, is_root_of_key_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
 from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
@@ -57,7 +57,7 @@ SWEEPABLE = (
     "augmentation",
     "engine",
     "steps",
-    "ema",
+    "weights.ema",
     "privacy.noise_multiplier",
 )
 """The keys that may differ between the points of one plan."""
@@ -92,7 +92,7 @@ def sort_overrides_into_request(arguments: Sequence[str], loader: ConfigLoader) 
     values: dict[str, tuple[Any, ...]] = {}
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
     for override in overrides:
-        key = override.key_or_group
+        key = STORED_NAMES_BY_KEY.get(override.key_or_group, override.key_or_group)
         if not override.is_sweep_override():
             fixed.append(str(override.input_line))
             continue
@@ -106,7 +106,7 @@ def sort_overrides_into_request(arguments: Sequence[str], loader: ConfigLoader) 
         fixed=tuple(fixed),
         groups=groups,
         values=values,
-        keys=frozenset(override.key_or_group for override in overrides),
+        keys=frozenset(STORED_NAMES_BY_KEY.get(override.key_or_group, override.key_or_group) for override in overrides),
         contradictions=tuple(_contradiction_sentences(overrides)),
     )
 
@@ -200,7 +200,8 @@ class Grid:
         """The axes that a file has at a place, without those that the command line fixes or replaces."""
         if not isinstance(axes, dict):
             raise BadInput(f"Expected {place}={axes!r} to map keys to lists of values.")
-        kept = {key: values for key, values in axes.items() if key not in self.request.keys}
+        named = {STORED_NAMES_BY_KEY.get(key, key): values for key, values in _as_mapping(place, axes).items()}
+        kept = {key: values for key, values in named.items() if key not in self.request.keys}
         for key, values in kept.items():
             if not isinstance(values, list) or not values:
                 raise BadInput(f"Expected axis {key}={values!r} of {place} to be a non-empty list of values.")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.planning.keys import (
+    SHORT_WORDS,
     DocumentedKey,
     choice_file_path,
     choices_by_group,
@@ -63,6 +64,7 @@ def explanation_text(word: str) -> str:
 
     Raises `BadInput` for a word that is none of them.
     """
+    word = SHORT_WORDS.get(word, word)
     group, equals, choice = word.partition("=")
     if equals and choice in choices_by_group().get(group, ()):
         return _explain_choice_and_its_keys(group, choice)
@@ -72,9 +74,8 @@ def explanation_text(word: str) -> str:
     found = [keys[word]] if word in keys else [key for name, key in keys.items() if name.endswith(f".{word}")]
     below = [key for name, key in keys.items() if name.startswith(f"{word}.")]
     if found or below:
-        return "\n\n".join(_key_explanation(key) for key in found) or "\n".join(
-            _key_lines({key.name: key for key in below})
-        )
+        group_lines = ["\n".join(_key_lines({key.name: key for key in below}))] if below else []
+        return "\n\n".join((*group_lines, *map(_key_explanation, found)))
     if word.split(".")[0].split("/")[0] == HYDRA:
         return _HYDRA
     if word in SYNONYMS:

@@ -161,13 +161,20 @@ def choices_by_group(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
     return {group.name: tuple(sorted(file.stem for file in group.glob("*.yaml"))) for group in groups}
 
 
+KEYS_BY_STORED_NAME: Mapping[str, str] = {"ema": "weights.ema", "initial_weights": "weights.initial"}
+"""The keys that plans store by another name, which they had before they were in a group."""
+
+STORED_NAMES_BY_KEY = {key: name for name, key in KEYS_BY_STORED_NAME.items()}
+
 SHORT_WORDS: Mapping[str, str] = {
     "script": "trainer.script",
     "show": "plan.show",
     "solve": "plan.solve",
     "fit": "plan.fit",
+    "final": "plan.final",
     "page": "report.page",
     "about": "report.about",
+    **KEYS_BY_STORED_NAME,
 }
 """The keys of words that also stand without their group."""
 

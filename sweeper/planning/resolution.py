@@ -18,6 +18,7 @@ from dpsweep.accounting.stored_names.format_defaults import defaults_of_plan_or_
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.accounting.stored_names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
+from dpsweep.sweeper.planning.keys import KEYS_BY_STORED_NAME
 from dpsweep.sweeper.trial.spec import config_with_noise_coefficients
 
 BY_GRID = "by_grid"
@@ -70,12 +71,14 @@ class Resolution:
         """The identity part of the configuration with these values; raises `BadInput` for a key that it lacks."""
         for key, value in values.items():
             try:
-                OmegaConf.update(self._config, key, value)
+                OmegaConf.update(self._config, KEYS_BY_STORED_NAME.get(key, key), value)
             except OmegaConfBaseException:
                 raise BadInput(
                     f"Expected {key} to be a field of trainer={self._trainer}; "
                     f"{_fields_of_group_text(self._config, key)}."
                 ) from None
+            if key.partition(".")[0] not in (*IDENTITY, *WHERE_GIVEN):
+                raise BadInput(f"Expected {key} to have one value: all points of a plan share it.")
         config = config_with_base_weight_facts(dict(self._config_parts_in_stored_form_by_key()))
         return _without_group_defaults(config_with_noise_coefficients(config))
 
@@ -97,7 +100,8 @@ class Resolution:
         return part
 
     def _config_part_as_plain_values(self, key: str) -> Any:
-        node = self._config[key]
+        group, _, last = KEYS_BY_STORED_NAME.get(key, key).rpartition(".")
+        node = (self._config[group] if group else self._config)[last]
         part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         if key == "trainer" and self._by_grid:  # a user's class gets no unset keys
             return {name: value for name, value in dict(part).items() if value is not None}
@@ -107,7 +111,8 @@ class Resolution:
         """Whether no axis lies in a part, and it refers to constant parts alone."""
         if key in self._changing:
             return False
-        raw = OmegaConf.to_container(OmegaConf.masked_copy(self._config, key), resolve=False)
+        group = KEYS_BY_STORED_NAME.get(key, key).partition(".")[0]
+        raw = OmegaConf.to_container(OmegaConf.masked_copy(self._config, group), resolve=False)
         text = str(raw)
         references = _REFERENCE.findall(text)
         plain = len(references) == text.count("${") and all(map(_KEY.fullmatch, references))

@@ -69,7 +69,9 @@ def wrong_override_sentence(error: BaseException, words: Sequence[str], *, runni
     if missing := _UNKNOWN_CHOICE.search(message):
         return unknown_choice_sentence(missing["group"], missing["choice"], error)
     if unknown := _UNKNOWN_KEY.search(message):
-        return unknown_key_sentence(unknown["key"] or unknown["full"], words, running=running)
+        key = unknown["key"] or unknown["full"]
+        below = re.search(rf"full_key: ({re.escape(key)}\.[\w.]+)", str(error.__cause__))  # of `plan={spare: 1}`
+        return unknown_key_sentence(below[1] if below else key, words, running=running)
     return None
 
 
@@ -104,7 +106,7 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
     if ours := translate_foreign_override(key, value, words):
         return f"Expected {word} in dpsweep's words: {ours}.{_hint_to_name_method(ours, words)}"
     names = [name for name in known if not is_key_users_never_set(name)]
-    similar = _did_you_mean_question(key, [*names, *choices_by_group()], "")
+    similar = _did_you_mean_question(key, [*names, *SHORT_WORDS, *choices_by_group()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
 
 
@@ -274,7 +276,7 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("val_split", "validation_split", "val_fraction", "test_size"), "score.fraction"),
     **dict.fromkeys(("objective", "scoring", "metric"), "score.metric"),
     **dict.fromkeys(("n_repeats", "num_repeats", "seeds"), "repeats"),
-    **dict.fromkeys(("ema_decay", "use_ema"), "ema"),
+    **dict.fromkeys(("ema_decay", "use_ema"), "weights.ema"),
     **dict.fromkeys(("augmult", "augmentation_multiplicity"), "augmentation.multiplicity"),
     **dict.fromkeys(("lora_rank", "lora_r"), "adapter.rank"),
     **dict.fromkeys(("output_dir", "out", "output", "save_dir"), "hydra.sweep.dir"),

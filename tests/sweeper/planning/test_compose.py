@@ -155,6 +155,24 @@ def test_plans_are_reproducible_and_devices_no_part_of_them(compose_priced: Comp
     assert compose_priced([*line, "steps=7"]).plan.id != plain.id
 
 
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        (["ema=0.9,0.99"], ["weights.ema=0.9,0.99"]),
+        (["ema=0.9,0.99"], ["grid.axes.dpnsgd={ema: [0.9, 0.99]}"]),
+        (["ema=0.9,0.99"], ["grid.axes.dpnsgd={weights.ema: [0.9, 0.99]}"]),
+        (["ema=0.9", "initial_weights=by_repetition"], ["weights={ema: 0.9, initial: by_repetition}"]),
+        (["ema=0.9"], ["grid.axes.dpnsgd={weights.ema: [0.5, 0.99]}", "ema=0.9"]),
+        (["final=true"], ["plan.final=true"]),
+    ],
+)
+def test_a_key_and_its_short_word_are_one_plan(compose_priced: Compose, short: list[str], full: list[str]) -> None:
+    line = [*FAST, "trainer=dpnsgd", "trainer.lr=1", "trainer.regularizer=1,2"]
+    short_plan, full_plan = (compose_priced([*line, *words]).plan for words in (short, full))
+    assert short_plan.id == full_plan.id
+    assert short_plan.trials == full_plan.trials
+
+
 def test_an_average_that_nobody_wants_leaves_no_trace(compose_priced: Compose) -> None:
     line = [*FAST, "trainer=dpnsgd", "trainer.lr=1", "trainer.regularizer=1"]
     plain, explicit, both = (compose_priced([*line, *more]) for more in ((), ("ema=null",), ("ema=null,0.9",)))
@@ -184,6 +202,8 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["trainer=dpmomentum", "trainer.momentum=0.6,1"], "Expected 0 <= momentum=1 < 1"),
         (["trainer=dpadamwosm", "+trainer.beta2=0.9"], "Expected trainer.beta2 to be one of beta1, clip_norm, eps, lr"),
         (["trainer=dpsgd", "grid.axes.dpsgd={trainer.lr: []}"], "non-empty list"),
+        (["trainer=dpsgd", "grid.axes.dpsgd={plan.final: [true, false]}"], "Expected plan.final to have one value"),
+        (["initial_weights=null,by_repetition"], "Expected weights.initial to have one value"),
         (["grid.trainers=[]"], "at least one point"),
         (["trainer=dpsgd", "+grid.panels=[2]"], "Expected grid.panels=[2] to map keys to lists of values"),
         (["trainer.lr=interval(0,1)"], "continuous interval"),

@@ -141,7 +141,7 @@ def test_the_default_is_shown_in_about_a_hundred_lines_without_plumbing(program:
     assert not {"block", "part", "parts"} & form.keys()
     assert "id" not in form["plan"]
     assert form["trainer"]["_target_"] is None
-    assert form["grid"] == {"trainers": ["dpnsgd"], "axes": {}}
+    assert form["grid"] == {"trainers": ["dpnsgd"]}
 
 
 def test_only_the_axes_of_the_named_trainer_are_shown(program: Program) -> None:

@@ -22,6 +22,10 @@ CLI = "dpsweep.sweeper.commands.cli"
         (["dataset=mnsit"], "Did you mean dataset=mnist?"),
         (["trainer=dpsgd,dpnsdg"], "Did you mean trainer=dpnsgd?"),
         (["sampler.bachsize=3"], "Did you mean sampler.batch_size?"),
+        (["plan.finl=true"], "Did you mean plan.final?"),
+        (["initial_weight=by_repetition"], "Did you mean initial_weights?"),
+        (["weights={ema: 0.9, emma: 1}"], "Expected weights.emma to be a key of the configuration."),
+        (["weights=3"], "Expected weights=3 to be a group of keys."),
         (["max_grad_norm=1"], "in dpsweep's words: trainer.clip_norm=1."),
         (["C=1,2"], "in dpsweep's words: trainer.clip_norm=1,2."),
         (["epochs=3,5", "dataset=adult"], "in dpsweep's words: steps=73,121."),
@@ -108,10 +112,11 @@ def test_other_tools_words_lead_to_keys_and_groups_that_exist(name: str) -> None
     assert translate_foreign_override(name, "1", []) is not None
 
 
-def test_a_file_names_a_key_with_its_group(program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("word", "key"), [("solve", "plan.solve"), ("initial_weights", "weights.initial")])
+def test_a_file_names_a_key_with_its_group(program: Program, tmp_path: Path, word: str, key: str) -> None:
     """Nothing would read it otherwise: the noise would be solved for where the file says steps."""
     (tmp_path / "my" / "experiment").mkdir(parents=True)
-    (tmp_path / "my" / "experiment" / "mine.yaml").write_text("# @package _global_\nsolve: steps\n")
+    (tmp_path / "my" / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{word}: steps\n")
     done = program("plan", "dataset=digits", "experiment=mine", "--config-dir", "my", module=CLI)
     assert done.returncode == 2, done.stdout
-    assert "Expected a file to name plan.solve, got solve" in done.stderr
+    assert f"Expected a file to name {key}, got {word}:" in done.stderr
