@@ -198,7 +198,7 @@ def _statement_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
     if missing:
         yield FAILS, f"{path.name}: does not hold: it does not have {' and '.join(missing)}"
     else:
-        compared = "" if model is None else "; two releases can be compared by the latter, the ledger was not asked"
+        compared = "" if model is None else "; the ledger was not asked whether another model was released"
         yield HOLDS, f"{path.name}: holds: it has {', '.join(expected)}{compared}"
 
 

@@ -142,7 +142,7 @@ def _noise_table(record: AuditRecord) -> TerminalTable:
 def sentences_below_table(record: AuditRecord) -> Iterator[str]:
     """The sentences below the table."""
     yield (
-        f"attack {epsilon_text_rounded_down(record.epsilon)} <= audit-free truth <= charge "
+        f"attack {epsilon_text_rounded_down(record.epsilon)} <= true epsilon <= charge "
         f"{epsilon_text_rounded_up(record.charge)}, at delta "
         f"{delta_text_rounded_up(record.delta)}; the attack holds with {record.confidence:.0%} confidence"
     )

@@ -170,7 +170,7 @@ def _table_of_charges(statement: Statement) -> TerminalTable:
             epsilon_text_rounded_up(body.epsilon),
             delta_text_rounded_up(body.delta),
             *(epsilon_text_rounded_up(body.takes[name]) if name in body.takes else "none" for name in others),
-            entry.at,
+            entry.at[:10],
             entry.writer_text,
         )
     return table
