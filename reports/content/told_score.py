@@ -174,8 +174,8 @@ def same_answer_sentence(sweep: Sweep) -> str:
     if (classes := _number_of_classes(sweep)) is None:
         return ""
     return (
-        "What a model that always gives the same answer reaches depends on the sizes of the classes, which these "
-        f"scores do not tell; by score.metric=balanced_accuracy it is 1 in {classes}."
+        "The score of a model that always gives the same answer depends on the sizes of the classes, which these "
+        f"scores do not tell. By score.metric=balanced_accuracy it is 1 in {classes}."
     )
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import enumeration_text
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal_plan
 from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.pages.page_memory import failed_picture_sentences, redraw_report_if_outdated
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.job.attempt_state import AttemptStates

@@ -54,7 +54,7 @@ def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[s
     if text is not None and expected is not None:
         assert expected in text
         assert ("whichever" in text) is ("whichever" in expected or "fraction" in words[-1])
-        assert ("a single run " in text) is (words[0] == "tuning=composition")
+        assert ("a single run's " in text) is (words[0] == "tuning=composition")
 
 
 def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Program) -> None:
