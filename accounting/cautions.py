@@ -59,9 +59,7 @@ def left_out_records_sentence(dataset: Mapping[str, Any]) -> str | None:
     rule = dataset.get("left_out")
     if not rule:
         return None
-    return (
-        f"Of the files, {rule} are left out, by a rule for each record alone: adding or removing one changes nothing."
-    )
+    return f"Of the files, {rule} are left out; the rule looks at each record alone, so it costs no privacy."
 
 
 def require_small_or_accepted_delta(delta: float, units: int, unit: str, accepted: object) -> None:

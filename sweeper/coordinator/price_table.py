@@ -188,11 +188,9 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, which the price counts")
     table.add_row("scores", _score_cost_text(priced))
-    if not plan.has_public_data and len(plan.trials) > 1:
-        table.add_row(
-            "one run alone",
-            f"epsilon {epsilon_text_rounded_up(priced.single_run.epsilon)} (not the price of this search)",
-        )
+    alone = epsilon_text_rounded_up(priced.single_run.epsilon)
+    if not plan.has_public_data and len(plan.trials) > 1 and alone != epsilon_text_rounded_up(priced.quote.epsilon):
+        table.add_row("one run alone", f"epsilon {alone} (not the price of this search)")
     for name, text in data.items():
         table.add_row(name, text)
     terminal.print_table(table)
