@@ -59,9 +59,7 @@ def left_out_records_sentence(dataset: Mapping[str, Any]) -> str | None:
     rule = dataset.get("left_out")
     if not rule:
         return None
-    return (
-        f"Of the files, {rule} are left out, by a rule for each record alone: adding or removing one changes nothing."
-    )
+    return f"Of the files, {rule} are left out; the rule looks at each record alone, so it costs no privacy."
 
 
 def require_small_or_accepted_delta(delta: float, units: int, unit: str, accepted: object) -> None:
@@ -99,8 +97,10 @@ def delta_acceptance_sentence(delta: float, units: int, accepted: float | None) 
     if not is_large_delta(delta, units):
         return ""
     if accepted is None:
-        return "Nobody accepted that when the search was charged."
-    return f"Whoever ran the search accepted that, by typing privacy.accept_delta={text_with_all_digits(accepted)}."
+        return "Nobody accepted this delta when the search was charged."
+    return (
+        f"Whoever ran the search accepted this delta by typing privacy.accept_delta={text_with_all_digits(accepted)}."
+    )
 
 
 def odds_sentence(epsilon: float, unit: str) -> str:
@@ -143,8 +143,8 @@ def large_epsilon_harm_sentences(epsilon: float, unit: str) -> str:
 def _phrase_on_program_with_this_delta(delta: float, units: int, unit: str) -> str:
     """A phrase for a program that satisfies this delta, for the middle of a sentence."""
     return (
-        f"to publish each {unit} in full with probability {delta_text_rounded_up(delta)}, which is "
-        f"{delta_text_rounded_up(mean_published_units(delta, units))} of them on average, satisfies it too"
+        f"a program that publishes each {unit} in full with probability {delta_text_rounded_up(delta)}, on average "
+        f"{delta_text_rounded_up(mean_published_units(delta, units))} {unit}s, has this delta too"
     )
 
 

@@ -221,8 +221,8 @@ class Attempts:
             )
         if self.pinned.get(manifest.folder, manifest.manifest) != manifest.manifest:
             raise BadInput(
-                "Expected the files to be those that the ledger's witness saw before a kill or a restored machine lost "
-                "them: they may have been released, so this charge releases no others."
+                "Expected the files that the ledger's witness recorded: a kill or a restored backup lost them here, "
+                "and they may have been released, so this charge releases no others."
             )
         last = [body for _, body in self.manifests if body.folder == manifest.folder][-1:]
         first = () if winner.charge in self.released else (winner,)

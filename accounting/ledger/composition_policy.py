@@ -96,11 +96,10 @@ class Addition:
     def budget_sharing_sentence(self, budget: Guarantee) -> str:
         """Every sweep takes its own delta."""
         if budget.promises_nothing:
-            return "The data were declared public: nothing is promised about them, so nothing runs out."
+            return "The data were declared public, so no budget limits their use."
         return (
-            "Charges add up: each sweep takes its epsilon and its privacy.delta out of "
-            f"{text_with_all_digits(budget.epsilon)} "
-            f"and {text_with_all_digits(budget.delta)}."
+            f"Charges add up: the epsilons of all sweeps may reach {text_with_all_digits(budget.epsilon)}, their "
+            f"deltas {text_with_all_digits(budget.delta)}."
         )
 
 

@@ -105,7 +105,7 @@ def message_about_new_data_or_none(
         if whose != account and relation in (Relation.SAME, Relation.SHARED):
             raise BadInput(
                 f"Expected dataset.name={account} to be {whose}: {relation.value} are known as the data of the account "
-                f"{whose}, and a new name is no new budget."
+                f"{whose}, and a new name gives no new budget."
             )
     own = [relation for whose, relation in relations if whose == account]
     if Relation.SAME in own:

@@ -108,7 +108,7 @@ class Receipt(Stored):
         if not store.is_nonce_of_current_launch(receipt.launch):
             raise NoReceipt(
                 f"The receipt of attempt {receipt.attempt} at trial {trial} is void: the sweep was launched again "
-                "since, in this folder or in a copy of it. The same command hands out another one where one is due."
+                "since, in this folder or in a copy of it. The same command issues a new receipt where one is due."
             )
         place = store.trial_place_from_files_folder(files)
         yield from make_private_folder_in_group_commit(place.record)
@@ -122,7 +122,7 @@ class Receipt(Stored):
             claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(path))
         except FileExistsError:
             raise ReceiptUsed(
-                f"Attempt {self.attempt} at trial {self.trial} was already used; another one is another charge."
+                f"Attempt {self.attempt} at trial {self.trial} was already used; another attempt needs another charge."
             ) from None
         try:
             os.write(claim, self.launch.encode())

@@ -197,8 +197,8 @@ def _check_search_is_allowed(terms: SearchTerms, spec: SearchSpec) -> None:
     terms.rule.check_search_is_allowed(spec.search)
     if spec.search.pruning:
         raise BadInput(
-            f"Expected search.pruner={spec.pruner} not to be there: a run pays for all of its steps before it "
-            "begins, so ending it early because of others' scores would save time alone, and is not done."
+            f"Expected search.pruner={spec.pruner} to be left out: a run pays for all of its steps before it "
+            "begins, so ending it early would save time but no privacy."
         )
     if spec.search.spares and spec.search.shared:
         raise BadInput(

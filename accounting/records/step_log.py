@@ -161,7 +161,7 @@ class StepLog:
     def mark_score_in_group_commit(self) -> Flushing[StepLog]:
         """Does what `mark_score_before_measuring` does, as a part of a group commit."""
         if self.scored:
-            raise ContractBroken(f"Attempt {self.attempt} was scored before; another score is another charge.")
+            raise ContractBroken(f"Attempt {self.attempt} was scored before; a second score needs a second charge.")
         yield from self._append_line_in_group_commit(f"score {self.marked}\n")
         return replace(self, scored=True)
 

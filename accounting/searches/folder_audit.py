@@ -53,7 +53,10 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
     if not charges:
-        raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
+        raise BadInput(
+            f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}: it was only planned, "
+            "or charged in another ledger (DPSWEEP_LEDGER)."
+        )
     declared = require_plan_charge_body(charges[0]).plan_event
     paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event_without_card, plan.priced_events)
     if declared is None or not declared.is_same_as(plan.event) or not paid:

@@ -47,8 +47,8 @@ class DisjointParts(Composition):
             f"{self.share:.0%}; the best point then ran once more on all others. "
             "The part of a {unit} depends on {key} and a public key alone.",
             evidence=(
-                "What is told of the final run's model is of units that the search has not read: unlike the best score "
-                "of the map, it is not the best of several.",
+                "The final run's score comes from units that the search has not read; unlike the best score of the "
+                "map, it is not the best of several.",
                 "The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the power "
                 f"{self.carry:g}, as the plan declares.",
             ),

@@ -128,8 +128,8 @@ def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -
         covered=(secret,),
         not_covered=("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",),
         bounds=(both,) if each_point else (),
-        note="These are the tries of a search that shows its winner alone. The price covers nothing else about them, "
-        "such as scores, times or numbers: do not pass them on. Only the contents of release/ may be passed on.",
+        note="The price covers the winner alone: do not pass on the other tries, their scores, their times or their "
+        "number. Only the contents of release/ may be passed on.",
         outcome=no_winner if runs.over and runs.winner is None else "",
         chosen_among=f"{len(plan.trials)} tries"
         if each_point

@@ -266,8 +266,8 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
     account = ledger.statement(plan.account)
     if not any(entry.plan == plan_id for entry in account.charges):
         raise BadInput(
-            f"Expected the ledger to hold a charge of plan {plan_id} on {plan.account}; point "
-            "DPSWEEP_LEDGER to the one that this sweep was charged to."
+            f"Expected plan {plan_id} in {folder} to be charged on {plan.account} in this ledger: it was only "
+            "planned, or charged in another ledger (DPSWEEP_LEDGER)."
         )
     runs = search_for_plan(plan, SweepFolder(root=folder)).read_runs_and_winner(account)
     part = account.attempts_of_plan(plan_id).part_of_card

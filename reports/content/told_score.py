@@ -21,14 +21,11 @@ from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, 
 from dpsweep.reports.content.score_scale import ErrorInUnit, ScoreScale
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS, Sweep
 
-REUSED = (
-    "An earlier sweep of this account had scored the same records when this one was planned, so no interval covers the "
-    "choice."
-)
+REUSED = "An earlier sweep of this account scored the same records, so no interval covers the choice."
 WITHOUT_CLASSES = (NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS)
 """The names of scores of models that say more than one class of a record."""
 USED = "score on records that an earlier sweep had scored"
-UNKNOWN = "No interval covers the choice: this kind of score does not say which counts it is made of."
+UNKNOWN = "No interval that covers the choice is known for this kind of score."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +91,7 @@ class ToldScore:
         """The score that chose, called what it is."""
         if self.chosen is None:
             return self.refusal
-        what = f"is the {self.chosen_among}, so partly luck" if self.chosen_among else "was measured"
+        what = f"is the {self.chosen_among}, so it is partly luck" if self.chosen_among else "was measured"
         return " ".join(filter(None, (f"{self.scale.with_unit(self.scale.text(self.chosen))} {what}.", self.refusal)))
 
 
@@ -108,7 +105,7 @@ def decision_text(card: CardAnswer) -> str:
     """How the model of a card decides between two classes; empty where the more likely one is said."""
     if card.threshold is None:
         return ""
-    return f"the positive class is said from a probability of {100 * card.threshold:.3g} % on"
+    return f"the model says the positive class from a probability of {100 * card.threshold:.3g} % on"
 
 
 def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
@@ -173,12 +170,12 @@ def same_answer_sentence(sweep: Sweep) -> str:
     """What always giving the same answer reaches by the sweep's metric; empty where answers are no classes."""
     if (known := same_answer_interval(sweep)) is not None:
         text = percent_text(known[0]) if known[0] == known[1] else percent_interval_text(*known)
-        return f"Always giving the same answer reaches {text} %."
+        return f"A model that always gives the same answer reaches {text} %."
     if (classes := _number_of_classes(sweep)) is None:
         return ""
     return (
-        "What always giving the same answer reaches is not known: these scores do not tell how large the classes are. "
-        f"By score.metric=balanced_accuracy it is 1 in {classes}."
+        "The score of a model that always gives the same answer depends on the sizes of the classes, which these "
+        f"scores do not tell. By score.metric=balanced_accuracy it is 1 in {classes}."
     )
 
 

@@ -69,7 +69,7 @@ def _data_lines(priced: PricedPlan) -> Iterator[str]:
     plan = priced.plan
     yield f"Data set: {plan.account}, {count_text(priced.units, plan.unit)} as declared. {plan.about}".rstrip()
     yield protects_nobody_sentence(plan) or (
-        f"Protected is each {plan.unit}: neighbours are data sets {NEIGHBOURS[plan.adjacency].format(plan.unit)}."
+        f"Each {plan.unit} is protected; neighbours are data sets {NEIGHBOURS[plan.adjacency].format(plan.unit)}."
     )
 
 

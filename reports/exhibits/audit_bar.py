@@ -14,7 +14,7 @@ SOURCE = f"{AUDIT_FILE}, written by `dpsweep audit`"
 NOTE = (
     "Secret coins decided which canaries were trained on: guesses that are better than the price allows refute it. The "
     "canaries lay among generated records, so nothing here depends on the data set. An attack proves a lower bound "
-    "alone: that it found no more does not show that no other attack would."
+    "alone: another attack may find more."
 )
 COLUMNS = ("attack", "sees", "right guesses", "guesses", "epsilon, at least", "price", "power")
 
@@ -44,7 +44,7 @@ def audit_exhibit(record: AuditRecord | None) -> Exhibit | None:
 
 def _audit_finding_sentences(record: AuditRecord) -> Iterator[str]:
     yield (
-        f"attack {epsilon_text_rounded_down(record.epsilon)} ≤ audit-free truth ≤ charge "
+        f"attack {epsilon_text_rounded_down(record.epsilon)} ≤ true epsilon ≤ charge "
         f"{epsilon_text_rounded_up(record.charge)}, at delta "
         f"{delta_text_rounded_up(record.delta)}. The attack's bound holds with {record.confidence:.0%} confidence."
     )
@@ -53,7 +53,7 @@ def _audit_finding_sentences(record: AuditRecord) -> Iterator[str]:
     for wrong in record.noise_findings_refuting_declaration:
         yield f"THE NOISE IS NOT THE DECLARED ONE: {wrong.test}, {wrong.value:.3f} at {wrong.place}."
     if record.noise and not record.noise_findings_refuting_declaration:
-        yield "The released noise of every number has the declared variance, and none goes together with other noise."
+        yield "The released noise of every number has the declared variance, and no two of them have correlated noise."
     powers = {finding.scope: finding.halved_seen for finding in record.findings if finding.attack is Attack.GRADIENTS}
     names = {Scope.SEARCH: "the whole search", Scope.TRAINING: "one training"}
     known = [f"{power:.0%} for {names[scope]}" for scope, power in powers.items() if power is not None]

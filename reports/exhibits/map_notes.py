@@ -44,7 +44,7 @@ def _clause_on_ends_of_axes(sweep: Sweep, panels: Sequence[MapPanel]) -> str:
     where = enumeration_text([f"{label} = {' or '.join(values)}" for label, values in at.items()])
     wider = enumeration_text([f"{key}={','.join(values)}" for key, values in beyond.items()])
     price = _price_of_more_values(sweep, ends.items())
-    return f"the best point, or one as good, lies at the edge of the grid, {where}: widen it with {wider}{price}"
+    return f"the best point, or one as good, lies at the edge of the grid, {where}: widen the grid with {wider}{price}"
 
 
 def reason_for_no_map(rule: SelectionRule) -> str:
@@ -53,7 +53,7 @@ def reason_for_no_map(rule: SelectionRule) -> str:
         return ""
     return (
         f"There is no map: {rule.name} pays for its winner alone, and a map would show the scores of all others. "
-        "tuning=composition pays for every run and has a map; `dpsweep plan` prices both."
+        "tuning=composition pays for every run and has a map."
     )
 
 

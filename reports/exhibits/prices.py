@@ -126,8 +126,8 @@ def spending_exhibit(sweep: Sweep) -> Exhibit | None:
         key="spending",
         title="Where the budget went",
         note="The epsilons of several runs cannot be added, but their Renyi divergences of one order can. The table "
-        f"shows the divergence of training at order {order:.4g}, at which the Moments Accountant has its smallest "
-        "epsilon. Scores are computed on other records, which no run trains on, so the price of training covers them.",
+        f"shows the divergence of training at order {order:.4g}, at which RDP has its smallest epsilon. Scores "
+        "are computed on other records, which no run trains on, so the price of training covers them.",
         source=SPENDING_SOURCE,
         findings=(
             "One more run, at the price of the most expensive one, would add epsilon "
@@ -210,7 +210,12 @@ def _epsilon_by_delta_picture(bounds: dict[float, float], charged: float, mu: fl
     if math.isfinite(mu):
         gaussian = tuple(map(GaussianProfile(mu=mu).epsilon, deltas))
         curves.append(
-            Curve(label=f"a Gaussian mechanism of mu {epsilon_text_rounded_up(mu)}", x=deltas, y=gaussian, dashed=True)
+            Curve(
+                label=f"one number with Gaussian noise, mu {epsilon_text_rounded_up(mu)}",
+                x=deltas,
+                y=gaussian,
+                dashed=True,
+            )
         )
     chart = Chart(
         title="", x_label="delta", y_label="epsilon, at most", curves=tuple(curves), log_x=True, at=(charged,)

@@ -64,7 +64,7 @@ def search_difficulty_exhibit(table: pd.DataFrame, measure: str, scale: ScoreSca
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
         "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws. The "
         "largest of many noisy scores is too large, so the table gives the best, median and worst with the part that "
-        "noise explains taken off, and their 95 % intervals; a dash is an error that nothing tells.",
+        "noise explains taken off, and their 95 % intervals; a dash stands for an unknown error.",
         source=RESULTS,
         drawings=(_score_distribution_picture(scores, subsets_by_method, measure, scale),),
         sheets=(_difficulty_sheet(table, scores, subsets_by_method, best, scale),),

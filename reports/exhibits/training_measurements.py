@@ -122,7 +122,7 @@ def gradient_norms_exhibit(sweep: Sweep) -> Exhibit | None:
         title="Norms of gradients",
         note="At the last measurement, for training records that were declared public: the norms that 10, 50 and 90 % "
         "of the per-example gradients stay below, and the share of the gradients that the bound shortens; each the "
-        "median over the runs of the row. Lay the axis of a bound around these norms.",
+        "median over the runs of the row. Choose the values of the bound around these norms.",
         source=RESULTS,
         findings=tuple(_clip_norm_sentences(seen)),
         sheets=(Sheet.from_cells("Norms of per-example gradients, by the bound", columns, rows),),

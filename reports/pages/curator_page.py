@@ -75,9 +75,11 @@ def curator_banner(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: b
     if sweep.plan.has_public_data:
         return Banner(line=protects_nobody_sentence(sweep.plan))
     if contradicted:
-        return Banner(line=line, sentences=("The records contradict the claim, so no part of it may be shown.",))
+        return Banner(
+            line=line, sentences=("A line of the privacy statement is violated, so nothing of this page may be shown.",)
+        )
     if not sweep.runs.over:
-        return Banner(line=line, sentences=("The search is not finished, so no part of it may be shown yet.",))
+        return Banner(line=line, sentences=("The search is not finished, so nothing of this page may be shown yet.",))
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
     parts = [*_page_parts_and_disclosure_needs(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
     covered = [name for name, needs in parts if reader.may_see(needs)]
@@ -85,8 +87,8 @@ def curator_banner(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: b
     return Banner(
         line=line,
         sentences=(
+            *((f"The price covers {enumeration_text(covered)}, which you may show.",) if covered else ()),
             f"The price does not cover {enumeration_text(uncovered)}.",
-            *((f"It covers {enumeration_text(covered)}; what it covers may be shown as it is.",) if covered else ()),
         ),
         command=RELEASE if sweep.winner_id is not None or sweep.rule.draws_in_secret else "",
     )

@@ -124,7 +124,7 @@ def _figure_if_still_to_make(name: str, scale: str, overrides: Sequence[str], ro
 def training_seconds_from_plan_text(words: str) -> float:
     """The time that a plan prints, in seconds; infinite if it prints none.
 
-    >>> training_seconds_from_plan_text("time: about 28 min on the device found")
+    >>> training_seconds_from_plan_text("time: about 28 min on this machine")
     1680.0
     >>> training_seconds_from_plan_text("time: unknown")
     inf

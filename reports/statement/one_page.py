@@ -22,12 +22,12 @@ from dpsweep.reports.figures.drawing import GRID, INK, MUTED, SERIES, own_matplo
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 
 COMMITTED = (
-    "Ties this statement to the charges in the curator's ledger and shows nothing of them. Whoever signs can open it: "
-    "the salt and the charges are on the curator's own sheet."
+    "This hash ties the statement to the charges in the curator's ledger without showing them. Whoever signs can prove "
+    "it with the salt and the charges on the curator's own sheet."
 )
 MODEL = (
-    "{file}, by its SHA-256. A statement with the same commitment and another model contradicts this one: its charges "
-    "pay for one."
+    "The SHA-256 of {file}. Another statement with the same commitment and another model contradicts this one, since "
+    "the charges pay for one model."
 )
 SIGNED = ("Date", "Name and office", "Signature")
 """The lines that a person fills in."""

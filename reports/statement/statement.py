@@ -72,8 +72,8 @@ _ATTACK = (
 
 LUCK = (
     "In tables and maps each interval is for one score. The best of many scores is partly luck: a new score of the "
-    "same model tends to be worse. The interval that is told of the winner is wider: the intervals of all runs that "
-    "could have won hold together with probability 95 %, each at 5 % divided by the number of these runs."
+    "same model tends to be worse. The winner's interval is wider, since it holds whichever run wins: the intervals of "
+    "all runs that could win hold together with probability 95 %."
 )
 
 
@@ -184,7 +184,7 @@ def cautions_on_large_epsilon_or_delta(plan: Plan, bill: Bill) -> tuple[str, ...
 def _data_lines(context: Context) -> Iterator[Line]:
     """Whose data these are, in the words of the plan."""
     if context.sweep.plan.about:
-        yield EvidenceLevel.STATED.make_statement_line("Data", f"By the curator's words: {context.sweep.plan.about}")
+        yield EvidenceLevel.STATED.make_statement_line("Data", f"The curator states: {context.sweep.plan.about}")
 
 
 def _unit_line(context: Context) -> Line:
@@ -281,7 +281,8 @@ def _scores_line(context: Context) -> Line:
         for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.charge_facts.parts)
     }
     shares = [
-        f"Price of the {name} {unit}s: epsilon {epsilon_text_rounded_up(share)}." for name, share in parts.items()
+        f"Price of the {short_population_name(name)} {unit}s: epsilon {epsilon_text_rounded_up(share)}."
+        for name, share in parts.items()
     ]
     if (comparison := context.sweep.rule.compared_quantity_text) is not None:
         return EvidenceLevel.CHECKED.make_statement_line(
@@ -337,7 +338,7 @@ def _not_covered_line(context: Context) -> Line:
     elsewhere = "Other sweeps of the same data: each has its own price, and prices add up."
     if context.audience is Audience.CURATOR and others[0] > 0:
         elsewhere = (
-            f"Other sweeps on this account: they cost epsilon {epsilon_text_rounded_up(others[0])} at delta "
+            f"Other sweeps on this account cost epsilon {epsilon_text_rounded_up(others[0])} at delta "
             f"{delta_text_rounded_up(others[1])}; the total of the account is epsilon "
             f"{epsilon_text_rounded_up(context.bill.reserved[0])}."
         )

@@ -211,8 +211,8 @@ def floating_point_line(context: Context) -> Line:
     epsilon, delta = epsilon_and_delta_added_by_rounding(numbers, bill.epsilon, bill.delta)
     return EvidenceLevel.ASSUMED.make_statement_line(
         topic,
-        f"Floating-point noise adds at most {delta_text_rounded_up(epsilon)} to epsilon and "
-        f"{delta_text_rounded_up(delta)} to delta, for {sweep.shown.noisy_runs}: not included in the claim.",
+        f"The rounding of noise adds at most {delta_text_rounded_up(epsilon)} to epsilon and "
+        f"{delta_text_rounded_up(delta)} to delta, for {sweep.shown.noisy_runs}; the claim leaves this out.",
         f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count_text(runs, 'run')}: "
         f"{numbers:.3g} noisy numbers.",
         _BASIS,

@@ -87,15 +87,15 @@ def _sweep_folder_checked_against_plan(plan: Plan, request: SweepRequest) -> Swe
 
 UNKNOWN = "?"
 EXPLANATION = (
-    "right: guesses of secret coins; epsilon: at least, by these guesses; p-value: of the price's whole\n"
-    "privacy curve, by guesses of another number, which contradict it below {false_alarm}; power: the chance that\n"
-    "this audit would contradict the price had the noise been half, for an attack whose power is known"
+    "right: how many secret coins were guessed; epsilon: the lower bound that these guesses prove; p-value: of the\n"
+    "price's whole privacy curve, with another number of guesses; below {false_alarm} it contradicts the price;\n"
+    "power: the chance to contradict the price if the noise were half, where it is known"
 )
 
 NOISE = (
-    "farthest: the standard deviation that is farthest from the declared, as a multiple of it (pairs: the\n"
-    "largest correlation); p-value: corrected for all that were tested, contradicts the declared noise below\n"
-    "{false_alarm}; power: the chance that half the noise in one number, or one tensor, would have been found"
+    "farthest: the standard deviation farthest from the declared one, as a multiple of it (pairs: the largest\n"
+    "correlation); p-value: corrected for all tests; below {false_alarm} it contradicts the declared noise;\n"
+    "power: the chance to find that one number, or one tensor, has half the noise"
 )
 
 
@@ -142,7 +142,7 @@ def _noise_table(record: AuditRecord) -> TerminalTable:
 def sentences_below_table(record: AuditRecord) -> Iterator[str]:
     """The sentences below the table."""
     yield (
-        f"attack {epsilon_text_rounded_down(record.epsilon)} <= audit-free truth <= charge "
+        f"attack {epsilon_text_rounded_down(record.epsilon)} <= true epsilon <= charge "
         f"{epsilon_text_rounded_up(record.charge)}, at delta "
         f"{delta_text_rounded_up(record.delta)}; the attack holds with {record.confidence:.0%} confidence"
     )

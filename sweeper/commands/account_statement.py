@@ -105,7 +105,7 @@ def print_account(statement: Statement) -> None:
     if (seen := statement.reference_entry) is not None:
         print_line(f"A model without privacy was looked at on {seen.at[:10]}, which no epsilon covers.")
     if (fits := further_runs_that_fit(statement)) is not None:
-        print_line(f"Still fits: {fits}.")
+        print_line(f"What is left pays for {fits}.")
 
 
 def to_json(statement: Statement) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def purpose_of_charge_text(entry: Entry) -> str:
 
 def _table_of_charges(statement: Statement) -> TerminalTable:
     """A row for every charge: its claim, and its share of the policy's other amounts, which are not claims."""
-    table = TerminalTable(box=FRAME)
+    table = TerminalTable(box=FRAME, pad_edge=False)
     others = [name for name in statement.policy.amount_limits(statement.budget) if name not in (EPSILON, DELTA)]
     for column in ("plan", "what for"):
         table.add_column(column)
@@ -170,7 +170,7 @@ def _table_of_charges(statement: Statement) -> TerminalTable:
             epsilon_text_rounded_up(body.epsilon),
             delta_text_rounded_up(body.delta),
             *(epsilon_text_rounded_up(body.takes[name]) if name in body.takes else "none" for name in others),
-            entry.at,
+            entry.at[:10],
             entry.writer_text,
         )
     return table

@@ -375,7 +375,7 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "report": Subcommand(
         run=report,
-        line="render a sweep folder's curator/report.html again, and of several one page with all side by side",
+        line="render a sweep's page again, and for several sweeps one page with all of them side by side",
         usage="FOLDER ...",
         example="dpsweep report sweeps/digits/PLAN",
     ),
@@ -394,7 +394,7 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "reference": Subcommand(
         run=reference,
-        line="what privacy costs: one model without it per account, for you alone; later releases say so",
+        line="train one model per account without privacy, to see its cost, for you alone; later releases say so",
         usage="FOLDER",
         example="dpsweep reference sweeps/digits/PLAN",
     ),

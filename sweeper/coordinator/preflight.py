@@ -254,7 +254,7 @@ def data_notes_by_topic(plan: Plan, store: PrivateStore) -> dict[str, str]:
     if isinstance(dataset, Extracted):
         missing, dataset = dataset.estimated_records_to_compute(store.features_folder), dataset.of
         if missing:
-            words["features"] = f"of about {missing} records are computed first, once"
+            words["features"] = f"computed once, for about {missing} records, before the runs"
     if dataset.caution:
         words["records"] = dataset.caution
     return words

@@ -104,12 +104,13 @@ def _recommended_rule_sentences(rules: Sequence[RuleOutlook], results: str) -> I
         return
     winner = cheapest_offer_showing_results([one.offer for one in rules], "winner")
     if results != "all":
-        yield f"For one model: {own.label}, the cheapest rule that may show its winner."
+        yield f"To show one model: {own.label}, the cheapest rule that may show its winner."
         return
-    yield f"For every score: {own.label}, which pays for every run."
+    yield f"To show every score: {own.label}, which pays for every run."
     if winner is not None and winner.label != own.label:
         yield (
-            f"For one model, without a map: tuning={winner.label} at epsilon {epsilon_text_rounded_up(winner.epsilon)}."
+            f"To show one model, without a map: tuning={winner.label} at epsilon "
+            f"{epsilon_text_rounded_up(winner.epsilon)}."
         )
 
 
@@ -129,7 +130,7 @@ def print_price_of_plan(
         print_line(line)
     sys.stdout.flush()
     width = score_width_text(priced, statement)
-    print_line(f"time: {time_text()}{'' if width is None else f'; scores, {width}'}")
+    print_line(f"time: {time_text()}{'' if width is None else f'; scores {width}'}")
     _print_details_of_plan(priced, outlook, data)
 
 
@@ -167,10 +168,10 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
         proposals = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
         table.add_row("runs", f"{plan.proposed.trials}, {proposals}")
     if plan.spares:
-        table.add_row("spare attempts", f"{plan.spares}, paid for like the dearest run, for what is killed")
+        table.add_row("spare attempts", f"{plan.spares} for killed runs, each paid for like the most expensive run")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
     repeats = sorted({number_of_priced_steps(trial) - trial.config["steps"] for trial in plan.trials} - {0})
-    again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
+    again = f", and up to {' or '.join(map(str, repeats))} more after a crash" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name} (dpsweep help tuning)")
     for name, text in () if plan.has_public_data else _search_price_rows(priced, outlook.envelope):
@@ -185,13 +186,11 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     if bands > 1:
         table.add_row("noise", f"correlated over up to {bands} steps: {8 * (bands - 1)} bytes of memory per weight")
     if plan.has_shared_subsamples:
-        table.add_row("subsamples", "the same for all runs at every step, and priced as that")
+        table.add_row("subsamples", "the same for all runs at every step, which the price counts")
     table.add_row("scores", _score_cost_text(priced))
-    if not plan.has_public_data and len(plan.trials) > 1:
-        table.add_row(
-            "one run alone",
-            f"epsilon {epsilon_text_rounded_up(priced.single_run.epsilon)} (not the price of this search)",
-        )
+    alone = epsilon_text_rounded_up(priced.single_run.epsilon)
+    if not plan.has_public_data and len(plan.trials) > 1 and alone != epsilon_text_rounded_up(priced.quote.epsilon):
+        table.add_row("one run alone", f"epsilon {alone} (not the price of this search)")
     for name, text in data.items():
         table.add_row(name, text)
     terminal.print_table(table)
@@ -218,8 +217,8 @@ def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[t
     yield from zip(chain(("accountants",), repeat("")), _bound_lines_by_population(priced), strict=False)
     if envelope is not None:
         yield (
-            "the same search",
-            f"epsilon {epsilon_text_rounded_up(envelope)} by the envelope bound",
+            "another theorem",
+            f"epsilon {epsilon_text_rounded_up(envelope)} for the same search, by the envelope bound; not charged",
         )
     if proofs := _lower_bounds_with_proofs(quote):
         yield "at least", f"epsilon {'; '.join(proofs)}"
@@ -255,9 +254,8 @@ def _caution_sentences(priced: PricedPlan) -> Iterator[str]:
     )
     if is_large_delta(plan.budget.delta, units):
         yield (
-            f"The account's own delta, {delta_text_rounded_up(plan.budget.delta)}, is 1 / {units} or more: all sweeps "
-            "on it "
-            f"together may promise no single {plan.unit} anything."
+            f"The delta of the account's budget, {delta_text_rounded_up(plan.budget.delta)}, is 1 / {units} or more: "
+            f"all sweeps on the account together may leave a {plan.unit} without protection."
         )
 
 
@@ -284,8 +282,8 @@ def _score_cost_text(priced: PricedPlan) -> str:
     if (comparison := priced.rule.compared_quantity_text) is not None:
         return f"{comparison.format(unit=priced.plan.unit)} and never shown, {cost}"
     return (
-        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; no run trains on these, so the price of "
-        "the search is the larger of its two parts"
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; no run trains on these, so the larger "
+        "of the two epsilons is the price"
     )
 
 
@@ -295,7 +293,7 @@ def _account_budget_text(priced: PricedPlan, statement: Statement | None, outloo
         promise = "private" if public else "declared public"
         return f"REFUSED: the account was opened for data {promise}"
     if public:
-        return "an account of its own for data declared public: nothing runs out"
+        return "none: these data were declared public"
     if statement is None:
         budget = priced.plan.budget
         opens = f"epsilon {text_with_all_digits(budget.epsilon)}, delta {text_with_all_digits(budget.delta)}"

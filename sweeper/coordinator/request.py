@@ -175,9 +175,9 @@ class SweepRequest:
     def device_and_workers_text(self, rule: SelectionRule, jobs: int) -> str:
         """The device and the workers under this rule as text; for a queue, so many jobs and what a time leaves out."""
         device, workers = self.compute.device, self.workers_under_rule(rule)
-        found = {"auto": "the device found"}.get(device, device)
+        found = {"auto": "this machine"}.get(device, device)
         if workers.work:
-            return f"{found}, {jobs} job{'s' if jobs > 1 else ''}; left out: the wait for a machine, the start of a job"
+            return f"{found}, {jobs} job{'s' if jobs > 1 else ''}; without the wait for a machine and the start of jobs"
         return f"{found}, {workers.jobs} worker{'s' if workers.jobs > 1 else ''}"
 
     def workers_under_rule(self, rule: SelectionRule) -> Workers:

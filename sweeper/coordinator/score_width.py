@@ -41,13 +41,13 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
         return None
     cell = _width_of_run_text(priced, told_run) if level < SURE else ""
     apart = is_scored_apart_from_search(plan, told_run)
-    winner = f"winner within {scale.within_text(*told)}{'' if apart else ', whichever wins'}"
+    winner = f"the winner's is known within {scale.within_text(*told)}{'' if apart else ', whichever run wins'}"
     if statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta):
         winner = "no interval for the winner, since an earlier sweep of this account has scored these records"
     more = f"more scored records, fewer points, {scale.narrower}"
     more += " or budget.sealed=auto" if statement is None else ""
     wide = f"; {more} would tell more" if (told[1] - told[0]) / 2 > WIDE else ""
-    return f"at {scale.assumed_text(SHARE)}: {winner}{cell}{wide}"
+    return f"near {scale.assumed_text(SHARE)}: {winner}{cell}{wide}"
 
 
 def _interval_of_score(trial: Trial, level: float) -> tuple[float, float] | None:
@@ -65,7 +65,7 @@ def _width_of_run_text(priced: PricedPlan, trial: Trial) -> str:
     known = _interval_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
     if known is None:
         return ""
-    return f"; a single run within {score_scale_of_config(trial.config).within_text(*known).removesuffix(' points')}"
+    return f"; a single run's within {score_scale_of_config(trial.config).within_text(*known).removesuffix(' points')}"
 
 
 def _width_of_card_text(priced: PricedPlan) -> str | None:
@@ -87,8 +87,7 @@ def _width_of_card_text(priced: PricedPlan) -> str | None:
     scale = score_scale_of_config(trial.config)
     told = numbers_of_card((units * SHARE, units * (1 - SHARE), *table), loss, score, details, reading)[0]
     return (
-        f"at {scale.assumed_text(SHARE)}: winner within {scale.within_text(told.low, told.high)}, on a sealed part of "
-        f"about {units} "
-        f"{'test records' if sealed.public else f'{priced.plan.unit}s'} that choose nothing"
+        f"near {scale.assumed_text(SHARE)}: the winner's is known within {scale.within_text(told.low, told.high)}, on "
+        f"a sealed part of about {units} {'test records' if sealed.public else f'{priced.plan.unit}s'}"
         f"{_width_of_run_text(priced, trial)}"
     )

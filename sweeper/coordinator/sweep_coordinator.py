@@ -280,7 +280,7 @@ class SweepCoordinator:
         if stopped and unfinished:
             display.enter_phase(SweepPhase.STOPPED)
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
-            print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
+            print_line(f"Stopped: {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
         if not unfinished:
             folder.private_store.note_folder(folder.root, finished=True)
@@ -324,7 +324,7 @@ class SweepCoordinator:
             if not number_of_unfinished_runs(queue.log.states_of_runs(), queue):
                 print_line(queue.idle)
             return False
-        print_line(f"while it runs: {folder.live_page_path}, or `dpsweep watch`")
+        print_line(f"progress: {folder.live_page_path}, or `dpsweep watch`")
         runner, complaints = self._runner(priced, folder, queue, check), list[str]()
         clear_cached_prices()
         with usual_garbage_collection(), create_stop_file_on_signals(folder.stop_file_path):

@@ -22,6 +22,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal_plan
 from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.pages.page_memory import failed_picture_sentences, redraw_report_if_outdated
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.job.attempt_state import AttemptStates
@@ -77,7 +78,9 @@ def write_results_and_print_report(
         for reason, runs in count_failure_reasons(outcomes).most_common(REASONS):
             print_error(f"{runs} failed: {reason}")
     if number_of_unfinished_runs(states, work):
-        print_error(f"The sweep is left with {unfinished_runs_text(states, work)}; the same command goes on with them.")
+        print_error(
+            f"The sweep is not finished: {unfinished_runs_text(states, work)}. The same command goes on with these."
+        )
     else:
         print_line(f"to pass on: {release_command_or_refusal(plan, folder)}")
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
@@ -94,7 +97,7 @@ def count_failure_reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
 def release_command_or_refusal(plan: Plan, folder: SweepFolder) -> str:
     """The command that writes what may leave the curator's folder, or why there is none."""
     if is_rehearsal_plan(plan):
-        return "nothing; this was a REHEARSAL, and `dpsweep sweep` with the same words is the sweep itself"
+        return "nothing, since this was a REHEARSAL; `dpsweep sweep` with the same words runs the sweep itself"
     if plan.has_reproducible_run and not plan.has_public_data:
         return "nothing, since whoever knows the seed can subtract the noise"
     root = folder.root
@@ -112,11 +115,11 @@ def unfinished_runs_text(states: AttemptStates, work: RunQueue) -> str:
     counts = (
         (states.fresh, "not begun"),
         (states.interrupted, "waiting at a checkpoint"),
-        (states.working, "still at work"),
+        (states.working, "still running"),
     )
     parts = [f"{len(trials)} {how}" for trials, how in counts if trials]
     parts += [f"{work.number_of_unproposed_runs} not proposed"] if work.number_of_unproposed_runs else []
-    return f"{', '.join(parts)} of {work.total} trials"
+    return f"{enumeration_text(parts)}, of {work.total} trials"
 
 
 EMPTY, TRAIN, HOLDOUT = "empty", "train", "holdout"

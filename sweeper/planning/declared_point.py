@@ -158,7 +158,7 @@ def checked_noise_multiplier_of_user(value: object, declared: Declaration) -> fl
     if public and value is None and not trainer.noiseless:
         raise BadInput(
             f"Expected {NOISE} to be given with {trainer.label} and dataset.public=true: data declared public have no "
-            "price that could choose it."
+            "price from which it could follow."
         )
     if value in (None, 0) and public:
         return 0.0

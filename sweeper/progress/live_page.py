@@ -194,8 +194,8 @@ def _header_parts(file: LiveFile) -> Iterator[str]:
 _DOT = " \N{MIDDLE DOT} "
 
 _HIDES = (
-    "The rule of this search lets out the winner alone: no try, no number of tries and no score is shown while it "
-    "runs, and the time is that of the mean over all draws."
+    "The rule of this search shows its winner alone, so this page shows neither tries nor scores; the time is the mean "
+    "over all draws."
 )
 
 
@@ -208,7 +208,7 @@ def _numbers(file: LiveFile) -> Iterator[tuple[str, str]]:
     if sweep.activity != sweep.phase.value and sweep.features is None and sweep.activity:
         yield "now", sweep.activity
     yield "notes", _DOT.join(sweep.remarks)
-    yield "since the command", duration_text(max(0.0, file.written - file.began))
+    yield "elapsed", duration_text(max(0.0, file.written - file.began))
     yield "written at", time.strftime("%H:%M:%S", time.localtime(file.written))
 
 
@@ -242,7 +242,7 @@ def _latest_parts(file: LiveFile) -> Iterator[str]:
     if file.sweep.latest:
         lines = "".join(f"<li>{_text(line)}</li>" for line in reversed(file.sweep.latest))
         yield f'<section><h2>Latest</h2><ul class="note">{lines}</ul></section>'
-    watch = "This page shows itself anew while the sweep runs; dpsweep watch prints the same on a terminal."
+    watch = "This page reloads itself while the sweep runs; dpsweep watch prints the same in a terminal."
     yield f"</main><footer>{_text(watch)}</footer>"
 
 

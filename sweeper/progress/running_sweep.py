@@ -38,7 +38,7 @@ class SweepPhase(StrEnum):
     CARD = "reading the card"
     CHECKING = "checking the data's files again"
     DRAWING = "writing the results and drawing the page"
-    STOPPED = "not finished, and nobody works at it"
+    STOPPED = "not finished, and no process works on it"
     ENDED = "over"
 
 
@@ -252,7 +252,7 @@ class HiddenTries:
 
     def shown(self, snapshot: Snapshot, left: TimeLeft, phase: SweepPhase) -> RunningSweep:
         """That the search is at work, and the planned time: the number of tries is as secret as the noise."""
-        planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} in the mean over all draws"
+        planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} on average over all draws"
         features = _features_progress(snapshot) if phase in RUNS else None
         if phase in RUNS:
             phase = SweepPhase.SEARCHING if features is None else SweepPhase.FEATURES

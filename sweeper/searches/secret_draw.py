@@ -86,8 +86,8 @@ class AdmittedSecretDraw(AdmittedSearch):
             more=log.final_run_if_due,
             run=Runner.run_tries_on_workers_and_collect_errors,
             all_known=True,
-            notice=f"{self.priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it "
-            f"takes and all of {self.folder.root} but release/ are for the curator only.",
+            notice=f"{self.priced.rule.name} shows its winner alone: what is printed from here on, the exit code, the "
+            f"time of the search and all of {self.folder.root} but release/ are for the curator only.",
             idle="This search is over; nothing more is run or charged.",
             losses="tries failed or were killed: they score worst, stay charged with the search, and are never "
             "repeated. Their logs are in {folder}.",
@@ -105,7 +105,7 @@ class AdmittedSecretDraw(AdmittedSearch):
             raise BadInput(
                 f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under "
                 f"{self.priced.rule.name} a try that ended is never repeated, since its price is that of tries made "
-                "without looking. Another search is another charge: give it another hydra.sweep.dir."
+                "without looking. Another search needs another charge and another hydra.sweep.dir."
             )
         open_account_or_check_budget(self.priced, ledger)
         statement = ledger.statement(plan.account, plan.id)
@@ -142,7 +142,7 @@ class AdmittedSecretDraw(AdmittedSearch):
     def _require_store_agrees_with_folder(self, stored: StoredDraw, record: SearchRecord) -> None:
         """Raises `BadInput` if the private store is lost, was restored, or contradicts the folder."""
         plan, folder = self.plan, self.folder
-        ending = "Another search is another charge: give it another hydra.sweep.dir."
+        ending = "Another search needs another charge and another hydra.sweep.dir."
         if not record.exists or not folder.private_store.has_launch_nonce(
             attempts_of_plan_in_ledger(plan, self.ledger).launch
         ):

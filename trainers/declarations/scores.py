@@ -407,7 +407,10 @@ class PublicTest(_MetricScore):
     def check(self, test_records: int, *, public: bool) -> None:
         """Refuse a data set without public test records."""
         if test_records < 1:
-            raise ValueError(f"Expected test_records={test_records} >= 1: no public test set; use score=private.")
+            raise ValueError(
+                f"Expected test_records={test_records} >= 1: this data set has no public test set; use score=private, "
+                "or score=training with dataset.public=true."
+            )
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """The split that trains on all private records."""

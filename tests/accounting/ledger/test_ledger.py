@@ -220,7 +220,9 @@ def test_data_are_recognised_under_another_name(ledger: Ledger) -> None:
     assert ledger.record_data_and_return_message("digits", of(b"two", b"one")) == ""
     assert ledger.chain_end().entries == 3, "what is known is not written again"
     for same_or_shared in (of(b"one", b"two"), of(b"two", b"three")):
-        with pytest.raises(BadInput, match="known as the data of the account digits, and a new name is no new budget"):
+        with pytest.raises(
+            BadInput, match="known as the data of the account digits, and a new name gives no new budget"
+        ):
             ledger.record_data_and_return_message("other", same_or_shared)
     assert ledger.record_data_and_return_message("other", of(b"three")) == ""
     assert "not those that were charged before" in ledger.record_data_and_return_message("digits", of(b"one", b"four"))

@@ -40,7 +40,7 @@ RECORD = AuditRecord(
 def test_the_attack_is_a_part_of_the_charge() -> None:
     exhibit = audit_exhibit(RECORD)
     assert exhibit is not None
-    assert exhibit.findings[0].startswith("attack 1.500 ≤ audit-free truth ≤ charge 3.000")
+    assert exhibit.findings[0].startswith("attack 1.500 ≤ true epsilon ≤ charge 3.000")
     assert "contradicted the price with a probability of 75% for the whole search" in exhibit.findings[1]
     assert [(part.tone, part.share) for part in exhibit.bar] == [(Tone.OWN, 0.5), (Tone.LEFT, 0.5)]
     (sheet,) = exhibit.sheets

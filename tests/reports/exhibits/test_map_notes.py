@@ -45,7 +45,7 @@ def test_a_best_point_at_the_end_of_an_axis_prices_the_runs_beyond_it(
     sentence = conclusion_of(made, "lr matters, clip_norm hardly does")
     assert sentence.startswith(
         "lr matters, clip_norm hardly does; the best point, or one as good, lies at the edge of the grid, "
-        f"{end}: widen it with {wider}, which costs epsilon "
+        f"{end}: widen the grid with {wider}, which costs epsilon "
     )
     assert sentence.endswith(" more, for 2 runs with the same noise.")
     claimed = float(sentence.rpartition("epsilon ")[2].partition(" ")[0])
@@ -59,7 +59,7 @@ def test_ends_of_several_axes_are_told_axis_by_axis(sweep_of: SweepOf) -> None:
     sentence = conclusion_of(sweep_of(axes, accuracy=lambda place: 0.9 if place in (0, 8) else 0.5))
     assert sentence.startswith("The best point, or one as good, lies at the edge of the grid, ")
     assert "lr = 0.1 or 0.4 and clip_norm = 0.5 or 2" in sentence
-    assert "widen it with trainer.lr=0.05,0.8 and trainer.clip_norm=0.25,4" in sentence
+    assert "widen the grid with trainer.lr=0.05,0.8 and trainer.clip_norm=0.25,4" in sentence
 
 
 def test_a_best_point_within_the_grid_needs_no_sentence(sweep_of: SweepOf) -> None:

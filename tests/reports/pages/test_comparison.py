@@ -101,7 +101,7 @@ def test_three_sweeps_are_reported_released_and_checked(
     assert html.count("<figure") == 3, "a map for each method"
     assert html.count('class="key"') == 1, "one legend, hence one colour scale"
     text = " ".join(re.sub(r"<[^>]*>", " ", html).split())
-    assert "no sweep is called the best" in text
+    assert "calls none of them the best" in text
     assert "https:" not in html
     assert '"failed"' not in json.dumps(record), "the reason why a run has no score is not covered"
     secret = [*(read_sweep(folder, books).plan_id for folder in folders), str(folders[0].parent)]

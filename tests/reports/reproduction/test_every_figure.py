@@ -53,7 +53,7 @@ def test_one_that_fails_stops_no_other_and_a_stop_stops_all(tmp_path: Path) -> N
 @pytest.mark.parametrize("seconds", [1.0, 75.0, 2340.0, 5340.0, 9000.0, 36000.0])
 def test_a_plans_time_is_read_as_it_is_printed(seconds: float) -> None:
     assert training_seconds_from_plan_text(
-        f"│time │ {rough_duration_text(seconds)} on the device found │"
+        f"│time │ {rough_duration_text(seconds)} on this machine │"
     ) == pytest.approx(seconds, rel=0.02)
     assert training_seconds_from_plan_text("time: unknown") == math.inf
 

@@ -59,7 +59,7 @@ def test_the_bar_of_an_audit_stands_on_the_page_and_in_the_release(program: Prog
     assert record.plan == Plan.read(folder / "plan.json").id
     page = (folder / "curator" / "report.html").read_text()
     assert "What an audit found" in page
-    assert "≤ audit-free truth ≤ charge 8.000" in page
+    assert "≤ true epsilon ≤ charge 8.000" in page
     exhibit = json.loads((folder / "curator" / "report.json").read_text())["exhibits"]["audit"]
     assert [len(table["rows"]) for table in exhibit["tables"]] == [len(record.findings), len(NoiseTest)]
     assert program("release", str(folder), module=CLI).returncode == 0

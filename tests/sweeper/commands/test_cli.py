@@ -215,7 +215,8 @@ def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger:
             done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
             assert done.returncode == 2
             assert done.stderr.splitlines() == [
-                f"Expected plan {path.parent.name} in {path.parent} to be charged on digits in {ledger.name}.",
+                f"Expected plan {path.parent.name} in {path.parent} to be charged on digits in {ledger.name}: it "
+                "was only planned, or charged in another ledger (DPSWEEP_LEDGER).",
                 "(exit code 2: bad input, nothing was charged)",
             ]
 

@@ -125,7 +125,7 @@ def test_page_card_and_exported_model_speak_in_the_unit_of_the_target(tmp_path: 
     assert "Noisy root mean squared error in points, with half the width" in page
     assert "mean absolute error" in page
     assert "ccurac" not in page
-    assert "always giving the same answer" not in page
+    assert "always gives the same answer" not in page
     form = json.loads((swept.folder / "curator" / "report.json").read_text())
     low, high = map(float, form["best"][0]["interval"].removesuffix(" points").split(" to "))
     best = swept.best

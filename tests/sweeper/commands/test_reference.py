@@ -64,9 +64,7 @@ def test_the_look_is_recorded_once_and_later_releases_name_it(
     ):
         text = " ".join((later / name).read_text().split())
         assert SENTENCE in text, name
-        assert ("By the curator's words: Ward 7, 2015 to 2019" in unescape(text)) is (name[-4:] in ("html", "E.md")), (
-            name
-        )
+        assert ("The curator states: Ward 7, 2015 to 2019" in unescape(text)) is (name[-4:] in ("html", "E.md")), name
     form = json.loads(program("budget", "dataset=digits", "--json", module="dpsweep").stdout)
     assert form[0]["reference"] == statement.reference_entry.at
     assert f"{SENTENCE} " in program("budget", "dataset=digits", module="dpsweep").stdout

@@ -90,7 +90,7 @@ def test_page_card_and_exported_model_tell_each_label(tmp_path: Path) -> None:
     assert "Best by noisy share of right labels" in page
     for name in ("fever", "cough", "rash"):
         assert f"accuracy of {name}" in page
-    assert "always giving the same answer" not in page
+    assert "always gives the same answer" not in page
     card = write_release_and_export(swept.folder, Ledger(Ledger.user_ledger_place()))
     text = card.read_text()
     assert "Accuracy of fever: " in text

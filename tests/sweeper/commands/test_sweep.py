@@ -215,7 +215,7 @@ def test_ctrl_c_is_130_and_says_how_to_go_on(environment: dict[str, str], tmp_pa
         process.send_signal(signal.SIGINT)
         done = process.wait()
     assert done.code == 130
-    assert "2 waiting at a checkpoint of 2 trials" in done.out
+    assert "2 waiting at a checkpoint, of 2 trials" in done.out
     assert f"the same command goes on: python -m sweeper {TWO[0]}" in done.out
     assert "finish their step and write a checkpoint" in done.err
     assert "Traceback" not in done.err

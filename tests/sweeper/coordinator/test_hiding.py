@@ -98,7 +98,10 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     }
     assert f"{100 * (winner.score or 0):.1f} %" in html
     assert not any(one.trial.id in html for one in tries)
-    assert "the tries of a search that shows its winner alone" in (folder.root / "curator" / "report.html").read_text()
+    assert (
+        "The price covers the winner alone: do not pass on the other tries"
+        in (folder.root / "curator" / "report.html").read_text()
+    )
 
     before, results = ledger.statement("digits").entries, sorted(folder.trials_folder.glob("*/result.json"))
     stamps = [path.stat().st_mtime_ns for path in results]

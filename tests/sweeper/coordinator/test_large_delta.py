@@ -65,7 +65,7 @@ def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
     assert (entry.body["accepted_delta"], entry.body["units"]) == (0.05, 1797)
     for verb in ("release", "export"):
         assert program(verb, str(folder), module="dpsweep.sweeper.commands.cli").returncode == 0
-    acceptance = "Whoever ran the search accepted that, by typing privacy.accept_delta=0.05."
+    acceptance = "Whoever ran the search accepted this delta by typing privacy.accept_delta=0.05."
     for path in ("curator/report.html", "release/report.html", "export/README.md"):
         text = (folder / path).read_text()
         assert acceptance in text, path

@@ -85,7 +85,7 @@ def test_a_preempted_run_is_resumed_as_often_as_the_user_says_and_only_then(
         folder = Path(done.stdout.strip().splitlines()[-1])
         assert len(results(folder)) == finished
         assert bill(ledger, folder) == (["plan"], 1, resumed)
-        assert ("1 waiting at a checkpoint of 1 trials" in done.stderr) is bool(code)
+        assert ("1 waiting at a checkpoint, of 1 trials" in done.stderr) is bool(code)
         assert ("launched again on their charge, 1 times in all" in done.stdout) is bool(resume)
 
 

@@ -38,8 +38,8 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("tuning=composition",), ", whichever wins; a single run within "),
-        (("tuning=private_selection",), ", whichever wins"),
+        (("tuning=composition",), ", whichever run wins; a single run's within "),
+        (("tuning=private_selection",), ", whichever run wins"),
         (("tuning=disjoint",), " points"),
         (("tuning=noisy_max",), None),
         (
@@ -54,7 +54,7 @@ def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[s
     if text is not None and expected is not None:
         assert expected in text
         assert ("whichever" in text) is ("whichever" in expected or "fraction" in words[-1])
-        assert ("a single run " in text) is (words[0] == "tuning=composition")
+        assert ("a single run's " in text) is (words[0] == "tuning=composition")
 
 
 def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Program) -> None:
@@ -109,7 +109,9 @@ def test_a_card_says_how_well_it_will_tell_the_winner(
     words = ("dataset=digits", "budget.sealed={share:0.2,parts:2}", "accountant=rdp", "accountant.witnesses=[]", *words)
     text = score_width_text(compose_priced(words), None)
     assert text is not None
-    within = re.match(r"at 90%: winner within ([\d.]+) points, on a sealed part of about (\d+) records", text)
+    within = re.match(
+        r"near 90%: the winner's is known within ([\d.]+) points, on a sealed part of about (\d+) records", text
+    )
     assert within is not None
     assert int(within[2]) == units
     assert float(within[1]) == pytest.approx(points, rel=0.2)

@@ -167,7 +167,7 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
         os.killpg(process.pid, signal.SIGINT)
         said, errors = process.communicate(timeout=HANGS)
     assert process.returncode == 130
-    assert "2 not begun, 2 waiting at a checkpoint of 4 trials" in said
+    assert "2 not begun and 2 waiting at a checkpoint, of 4 trials" in said
     assert f"python -m sweeper {QUICK[0]}" in said
     assert "exit code 130" in errors
     assert "Traceback" not in errors
@@ -241,7 +241,7 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
         os.kill(at_work(tmp_path)[0], signal.SIGUSR2)
         _, errors = process.communicate(timeout=HANGS)
     assert process.returncode == 4
-    assert "left with 1 waiting at a checkpoint of 4 trials" in errors
+    assert "not finished: 1 waiting at a checkpoint, of 4 trials" in errors
     folder = the_folder(tmp_path)
     assert len(results(folder)) == 3
     assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root

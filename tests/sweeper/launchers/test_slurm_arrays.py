@@ -135,7 +135,7 @@ def test_a_sweep_that_is_refused_after_the_charge_waits_for_the_same_plan(
     done = program(*FOUR, *SLURM)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "partition not available; mend the launcher's settings, and the same plan goes on" in done.stderr
-    assert "The sweep is left with 4 not begun of 4 trials; the same command goes on with them." in done.stderr
+    assert "The sweep is not finished: 4 not begun, of 4 trials. The same command goes on with these." in done.stderr
     assert len(ledger.statement("digits").charges) == 1
     assert not any((site / "ids").iterdir())
 

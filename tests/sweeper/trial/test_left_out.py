@@ -27,7 +27,7 @@ def test_a_rule_is_said_in_the_plan_and_on_the_page_and_refused_where_one_record
 ) -> None:
     priced = compose_priced((f"dataset={name}", "grid=few", "steps=2"))
     dataset = priced.plan.trials[0].config["dataset"]
-    sentence = f"Of the files, {rule} are left out, by a rule for each record alone"
+    sentence = f"Of the files, {rule} are left out; the rule looks at each record alone"
     assert (left_out_records_sentence(dataset) or "").startswith(sentence)
     assert sentence in " ".join(_caution_sentences(priced))
     line = _unit_line(cast(Any, SimpleNamespace(sweep=SimpleNamespace(plan=priced.plan))))
