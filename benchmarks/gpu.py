@@ -35,7 +35,7 @@ from dpsweep.trainers.declarations.losses import CrossEntropy
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
-from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
+from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, vgg, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
@@ -49,6 +49,7 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[int, ...]]] = {
     "one_hidden": (one_hidden, GREY),
     "cnn": (cnn, GREY),
     "strided_cnn": (strided_cnn, GREY),
+    "vgg": (vgg, SHAPE),
     "resnet20": (resnet20, SHAPE),
     "wide_resnet": (partial(wide_resnet, depth=10, widening=1), SHAPE),
 }

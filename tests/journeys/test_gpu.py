@@ -28,7 +28,7 @@ DPSGD = "trainer=dpsgd trainer.lr=1,2 trainer.clip_norm=1"
         f"{DPSGD} dataset=digits model=one_hidden engine=opacus",
         f"{DPSGD} dataset=digits model=one_hidden engine=bfloat16",
         f"{DPSGD} dataset=digits sampler=cyclic_poisson noise=band_mf noise.bands=2 sampler.batch_size=100",
-        f"{DPSGD} dataset=digits sampler=shuffle sampler.batch_size=100",
+        f"{DPSGD} dataset=digits sampler=shuffle sampler.batch_size=100 steps=15",
         f"{DPSGD} dataset=digits sampler=fixed_size privacy.adjacency=replace_one",
         f"{DPSGD} dataset=digits sampler=random_allocation",
         f"{DPSGD} dataset=digits features=scattering model=logistic",
@@ -55,7 +55,7 @@ def test_a_sweep_on_a_gpu_ends_with_a_page(tmp_path: Path, words: str) -> None:
 
 LEASED = (
     *("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2,4", "trainer.clip_norm=1", "steps=4", "privacy.epsilon=2"),
-    *("engine=opacus", "page=false", "hydra.sweep.dir=out"),
+    *("engine=opacus", "page=false", "hydra.sweep.dir=out", "compute.per_device=2"),  # joblib runs one worker at home
 )
 
 SEEN = """
