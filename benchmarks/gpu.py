@@ -2,9 +2,9 @@
 
     python benchmarks/gpu.py [--toy] [--data FOLDER]
 
-First the engine's sums and norms in float64 on the GPU beside those on the CPU, for each kind of model. Then ResNet20
-at batch 1000, 3x32x32, float32, beside the same step without privacy and beside Opacus' hooks: all contenders in turn,
-medians over the rounds, of milliseconds and of ratios within a round; rounds end after five minutes. Then 35 points of
+First the engine's sums and norms in float64 on the GPU beside those on the CPU, for each kind of model. Then steps of
+four networks in float32, beside the same step without privacy and beside Opacus' hooks and ghost clipping: all
+contenders in turn, medians over the rounds, of milliseconds and of ratios within a round. Then 35 points of
 logistic regression, stacked beside one after another. Last, with a FOLDER of CIFAR-10's official files, one cell of
 experiment=a_fig3 at full size by the command line, for at most ten minutes. Without a GPU it says so. The toy run takes
 the CPU for the GPU. Aims are the difference of sums, and what stacked points save.
@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from blocks import digits, one_by_one, runs_of, together
 from measuring.aims import Aim
-from measuring.contenders import HOOKS, OURS, PLAIN, fused, hooks, plain
+from measuring.contenders import GHOST, HOOKS, OURS, PLAIN, fused, ghost, hooks, plain
 from measuring.script import start
 from torch import nn
 
@@ -35,7 +35,7 @@ from dpsweep.trainers.declarations.losses import CrossEntropy
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
-from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
+from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, vgg, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
@@ -49,8 +49,15 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[int, ...]]] = {
     "one_hidden": (one_hidden, GREY),
     "cnn": (cnn, GREY),
     "strided_cnn": (strided_cnn, GREY),
+    "vgg": (vgg, SHAPE),
     "resnet20": (resnet20, SHAPE),
     "wide_resnet": (partial(wide_resnet, depth=10, widening=1), SHAPE),
+}
+NETWORKS: dict[str, tuple[Callable[..., nn.Module], tuple[int, ...], int]] = {
+    "resnet20": (resnet20, SHAPE, 1000),
+    "vgg": (vgg, SHAPE, 1024),
+    "wide_16_4": (wide_resnet, SHAPE, 256),
+    "strided_cnn": (strided_cnn, GREY, 2048),
 }
 CELL = ("experiment=a_fig3", "trainer=dpsgd", "trainer.lr=1.6", "trainer.clip_norm=1.6", "privacy.noise_multiplier=1.2")
 CELL_SECONDS = 600
@@ -59,13 +66,13 @@ MODEL, LOSS = partial(logistic, (1, 28, 28), CLASSES), CrossEntropy()
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Examples whose sums are compared, a batch and its rounds and seconds, and stacked points and their records."""
+    """Examples whose sums are compared, the most of a batch, rounds and seconds of a network, and stacked points."""
 
     device: str = "cuda"
     examples: int = 16
-    batch: int = 1000
+    batch: int = 2048
     rounds: int = 20
-    seconds: float = 300.0
+    seconds: float = 60.0
     points: int = 35
     steps: int = 100
     records: int = 60_000
@@ -130,25 +137,36 @@ def one_cell(data: Path) -> None:
 
 
 def step_costs(size: Size) -> None:
-    """Private steps of ResNet20 beside plain ones and Opacus' hooks, whole batches at once but for ours."""
-    inputs, targets = torch.rand(size.batch, *SHAPE), torch.randint(CLASSES, (size.batch,))
-    makers = {PLAIN: (plain, size.batch), OURS: (fused, None), HOOKS: (hooks, size.batch)}
+    """Private steps of each network beside plain ones and Opacus' two ways, whole batches at once but for ours."""
+    device = torch.cuda.get_device_name() if size.device == "cuda" else size.device
+    print(f"float32, {device}, torch {torch.__version__}")
+    print(f"{'model':12} {'batch':>5} {'rounds':>6} {'step':6} {'ms':>9} {'beside plain':>13} {'beside hooks':>13}")
+    for name, (make, shape, batch) in NETWORKS.items():
+        few = min(batch, size.batch)
+        rounds = timed_rounds(partial(make, shape, CLASSES), shape, few, size)
+        for step in rounds[0]:
+            milliseconds = statistics.median(row[step] for row in rounds) * 1e3
+            ratios = [statistics.median(row[step] / row[other] for row in rounds) for other in (PLAIN, HOOKS)]
+            counts = f"{name:12} {few:5} {len(rounds):6}"
+            print(f"{counts} {step:6} {milliseconds:9.2f} {ratios[0]:13.3f} {ratios[1]:13.3f}")
+
+
+def timed_rounds(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], batch: int, size: Size
+) -> list[dict[str, float]]:
+    """The seconds of a step of each contender, all in turn, in each round."""
+    inputs, targets = torch.rand(batch, *shape).to(size.device), torch.randint(CLASSES, (batch,)).to(size.device)
+    makers = {PLAIN: (plain, batch), OURS: (fused, None), HOOKS: (hooks, batch), GHOST: (ghost, batch)}
     steps = {}
-    for name, (make, chunk) in makers.items():
-        model = build_model_with_seeded_weights(lambda: resnet20(SHAPE, CLASSES), 0).to(size.device)
-        steps[name] = partial(make(model, inputs.to(size.device), targets.to(size.device)), chunk)
+    for name, (contender, chunk) in makers.items():
+        model = build_model_with_seeded_weights(make, 0).to(size.device)
+        steps[name] = partial(contender(model, inputs, targets), chunk)
         steps[name]()
     rounds: list[dict[str, float]] = []
     stop = time.perf_counter() + size.seconds
     while len(rounds) < size.rounds and (not rounds or time.perf_counter() < stop):
         rounds.append({name: seconds(step, size.device) for name, step in steps.items()})
-    device = torch.cuda.get_device_name() if size.device == "cuda" else size.device
-    print(f"ResNet20-GN, batch {size.batch}, {device}, torch {torch.__version__}, {len(rounds)} rounds")
-    print(f"{'step':8} {'ms':>9} {'beside plain':>13} {'beside hooks':>13}")
-    for name in steps:
-        milliseconds = statistics.median(row[name] for row in rounds) * 1e3
-        ratios = [statistics.median(row[name] / row[other] for row in rounds) for other in (PLAIN, HOOKS)]
-        print(f"{name:8} {milliseconds:9.2f} {ratios[0]:13.3f} {ratios[1]:13.3f}")
+    return rounds
 
 
 def stacked(size: Size) -> list[Aim]:

@@ -158,6 +158,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "one_hidden": "dpsweep.trainers.models.fully_connected.one_hidden",
         "resnet20": "dpsweep.trainers.models.convolutional.resnet20",
         "strided_cnn": "dpsweep.trainers.models.convolutional.strided_cnn",
+        "vgg": "dpsweep.trainers.models.convolutional.vgg",
         "wide_resnet": "dpsweep.trainers.models.convolutional.wide_resnet",
     },
     "dataset": {

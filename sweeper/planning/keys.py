@@ -203,9 +203,10 @@ def choices_that_have_key(key: str, choices: Sequence[str], conf: Path = CONF) -
 
 
 def with_axes_of_methods_that_have_them(words: Sequence[str]) -> list[str]:
-    """The words, where a value that only some of several named trainers have is an axis with one value.
+    """The words, where a value of several named trainers that not all of them, or not the default, have is an axis.
 
-    An axis of the grid may be some methods' alone; a fixed value is composed into the configuration of all.
+    An axis of the grid may be some methods' alone; a fixed value is composed into the configuration of all, which
+    begins as the default choice.
 
     >>> with_axes_of_methods_that_have_them(["trainer=dpsgd,dpnsgd", "trainer.regularizer=0.1", "trainer.lr=1"])
     ['trainer=dpsgd,dpnsgd', 'trainer.regularizer=choice(0.1)', 'trainer.lr=1']
@@ -217,8 +218,11 @@ def with_axes_of_methods_that_have_them(words: Sequence[str]) -> list[str]:
 
 def _as_axis_of_some_methods(word: str, named: Sequence[str]) -> str:
     key, _, value = word.partition("=")
-    some = key.startswith("trainer.") and 0 < len(choices_that_have_key(key, named)) < len(named)
-    return f"{key}=choice({value})" if some and _IS_ONE_VALUE.fullmatch(value) else word
+    if not key.startswith("trainer.") or len(named) == 1 or not _IS_ONE_VALUE.fullmatch(value):
+        return word
+    composed = [*named, default_choices()["trainer"]]
+    having = choices_that_have_key(key, composed)
+    return f"{key}=choice({value})" if set(named) & set(having) and len(having) < len(composed) else word
 
 
 @cache

@@ -333,7 +333,7 @@ def _merged_to_grid(cells: Cells, width: float, near: int) -> tuple[float, Masse
         above, needed = 0.0, deficit
         while after < len(logs) and needed > 0 and logs[after] < loss + 2 * width:
             excess = -masses[after] * math.expm1(loss - logs[after])
-            share = min(1.0, needed / excess)
+            share = 1.0 if excess <= needed else needed / excess  # an excess may be too small for a number
             above += share * masses[after]
             needed -= share * excess
             masses[after] = max(0.0, masses[after] * (1 - share))

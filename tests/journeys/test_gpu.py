@@ -15,19 +15,33 @@ from tests.randomized import TRAINS
 
 pytestmark = [TRAINS, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
-COMMON = "trainer=dpsgd trainer.lr=1,2 trainer.clip_norm=1 steps=4 privacy.epsilon=2 compute.device=cuda"
+COMMON = "steps=4 privacy.epsilon=2 compute.device=cuda"
+DPSGD = "trainer=dpsgd trainer.lr=1,2 trainer.clip_norm=1"
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "dataset=digits",
-        "dataset=digits model=one_hidden engine=fused",
-        "dataset=digits model=one_hidden engine=vmap",
-        "dataset=digits model=one_hidden engine=opacus",
-        "dataset=digits sampler=cyclic_poisson noise=band_mf noise.bands=2 sampler.batch_size=100",
-        "dataset=digits trainer=dpadam trainer.lr=0.01,0.02 final=true",
-        "dataset=digits features=scattering model=logistic",
+        f"{DPSGD} dataset=digits",
+        f"{DPSGD} dataset=digits model=one_hidden engine=fused",
+        f"{DPSGD} dataset=digits model=one_hidden engine=vmap",
+        f"{DPSGD} dataset=digits model=one_hidden engine=opacus",
+        f"{DPSGD} dataset=digits model=one_hidden engine=bfloat16",
+        f"{DPSGD} dataset=digits sampler=cyclic_poisson noise=band_mf noise.bands=2 sampler.batch_size=100",
+        f"{DPSGD} dataset=digits sampler=shuffle sampler.batch_size=100 steps=15",
+        f"{DPSGD} dataset=digits sampler=fixed_size privacy.adjacency=replace_one",
+        f"{DPSGD} dataset=digits sampler=random_allocation",
+        f"{DPSGD} dataset=digits features=scattering model=logistic",
+        f"{DPSGD} dataset=digits model=resnet20 augmentation=shift_flip augmentation.multiplicity=2",
+        f"{DPSGD} dataset=digits ema=0.9 lr_schedule=cosine clip_schedule=linear",
+        f"{DPSGD} dataset=digits subsample=shared",
+        f"{DPSGD} dataset=digits initial_weights=by_repetition repeats=2",
+        f"{DPSGD} dataset=digits tuning=random_stopping",
+        f"{DPSGD} dataset=digits tuning=noisy_max",
+        f"{DPSGD} dataset=digits search=tpe search.trials=3",
+        "dataset=digits trainer=dpadam trainer.lr=0.01,0.02 trainer.clip_norm=1 final=true",
+        "dataset=digits trainer=auto_s,dpnsgd trainer.lr=1 trainer.regularizer=0.1",
+        "dataset=digits trainer=dpmomentum,dpadambc,dpnadam,adadp trainer.lr=0.1 trainer.clip_norm=1",
     ],
 )
 def test_a_sweep_on_a_gpu_ends_with_a_page(tmp_path: Path, words: str) -> None:
@@ -41,7 +55,7 @@ def test_a_sweep_on_a_gpu_ends_with_a_page(tmp_path: Path, words: str) -> None:
 
 LEASED = (
     *("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2,4", "trainer.clip_norm=1", "steps=4", "privacy.epsilon=2"),
-    *("engine=opacus", "page=false", "hydra.sweep.dir=out"),
+    *("engine=opacus", "page=false", "hydra.sweep.dir=out", "compute.per_device=2"),  # joblib runs one worker at home
 )
 
 SEEN = """

@@ -204,6 +204,17 @@ def _pad_rows(rows: Tensor, length: int) -> Tensor:
     return padded
 
 
+_GPU_FLOATS = 2**27
+
+
+def numbers_at_a_time(device: torch.device | str, *, cached: int) -> int:
+    """The numbers to be computed at a time: on a CPU `cached`, which fit a core's cache; on a GPU 2**27 (512 MiB).
+
+    A GPU takes longer to start many small kernels than to read and write its memory.
+    """
+    return cached if torch.device(device).type == "cpu" else _GPU_FLOATS
+
+
 _CPU_FLOATS = 2**26
 _CUDA_FLOATS = 2**30
 _REUSED_FLOATS = 2**22

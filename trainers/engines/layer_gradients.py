@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import hardshrink
 
+from dpsweep.trainers.engines.interface import numbers_at_a_time
 from dpsweep.trainers.methods.transforms import EXAMPLES_PER_BLOCK
 
 _MOST_TERMS = 1024
@@ -71,11 +72,11 @@ def _norms_enlarged_by_rounding_error(norms: Tensor, terms: int, numbers: int, e
 
 
 _WIDENED = 2**16
-"""The number of entries converted to float64 at a time."""
+"""The number of entries converted to float64 at a time on a CPU."""
 
 
 _RESULTS = 2**16
-"""The number of entries of products that are formed, and added up, at a time; large products are formed one by one."""
+"""The entries of products that a CPU forms, and adds up, at a time; large products are formed one by one."""
 
 
 def add_products_of_blocks(sums: Tensor, left: Tensor, right: Tensor) -> None:
@@ -85,8 +86,9 @@ def add_products_of_blocks(sums: Tensor, left: Tensor, right: Tensor) -> None:
     own examples alone; `dpsweep.trainers.methods.transforms` bounds its distance from the exact product.
     """
     examples, size = left.shape[-1], EXAMPLES_PER_BLOCK
-    joined = examples - examples % size if 4 * sums.numel() <= _RESULTS else 0
-    step = size * max(1, _RESULTS // max(1, sums.numel()))
+    most = numbers_at_a_time(sums.device, cached=_RESULTS)
+    joined = examples - examples % size if 4 * sums.numel() <= most else 0
+    step = size * max(1, most // max(1, sums.numel()))
     for first in range(0, joined, step):
         some = slice(first, min(first + step, joined))
         columns = left[..., some].view(*left.shape[:-1], -1, size).transpose(-3, -2)
@@ -144,9 +146,9 @@ class DenseGradient:
         return row_norms(self.rows)
 
     def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
-        """Adds matrix-vector products, a few examples at a time so that their float64 copies fit the cache."""
+        """Adds matrix-vector products, as many examples at a time as have float64 copies that fit."""
         rows, flat, wide = self.rows.flatten(1), total.view(-1), factors.double()
-        few = max(1, _WIDENED // max(1, rows.shape[1]))
+        few = max(1, numbers_at_a_time(rows.device, cached=_WIDENED) // max(1, rows.shape[1]))
         for part, part_factors in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
             flat.addmv_(part.double().t(), part_factors)
 

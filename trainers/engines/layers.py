@@ -81,7 +81,7 @@ class Geometry:
 
 
 def convolution_weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
-    """The gradients [n, *weight's shape] of groups of examples that fit the cache, in the examples' order."""
+    """The gradients [n, *weight's shape] of groups of examples, in the examples' order."""
     geometry = Geometry.from_layer(layer)
     if isinstance(layer, nn.Conv1d):
         parts = _image_convolution_weight_gradients(geometry, inputs.unsqueeze(2), gradient.unsqueeze(2))
@@ -92,10 +92,12 @@ def convolution_weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, g
 def _image_convolution_weight_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
     """The gradients [n, out, in, height, width]: large ones in groups, where a copy would cost more than more calls.
 
-    Many channels: one grouped convolution, which on a CPU is fast in float32 only. Few channels: windows unfolded to
-    columns, with positions or channels innermost.
+    A CPU with many channels: one grouped convolution, which is fast in float32 only. Else windows unfolded to columns,
+    with positions or channels innermost. A GPU takes all examples at once, with positions innermost.
     """
-    if layer.in_channels >= _MANY_CHANNELS and (inputs.is_cuda or inputs.dtype == torch.float32):
+    if inputs.device.type != "cpu":
+        return (_weight_gradients_by_position_windows(layer, inputs, gradient),)
+    if layer.in_channels >= _MANY_CHANNELS and inputs.dtype == torch.float32:
         algorithm = _weight_gradients_by_grouped_convolution
     else:
         algorithm = (

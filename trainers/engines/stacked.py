@@ -28,6 +28,7 @@ from torch.nn.functional import hardshrink, pad
 
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.interface import numbers_at_a_time
 from dpsweep.trainers.engines.layer_gradients import add_products_of_blocks, norms_along_dimension
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.fully_connected import TemperedSigmoid
@@ -154,7 +155,7 @@ ELEMENTWISE = (
 
 
 _CACHED = 2**17
-"""Floats of inputs that are multiplied at a time, so that they and their float64 copies fit the cache of a core."""
+"""Floats of inputs that a CPU multiplies at a time, so that they and their float64 copies fit the cache of a core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,8 +393,8 @@ def _add_outer_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRo
 
 
 def _iterate_runs_that_fit_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
-    few = max(1, _CACHED // max(1, inputs.shape[1] * inputs.shape[2]))
+    """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit."""
+    few = max(1, numbers_at_a_time(inputs.device, cached=_CACHED) // max(1, inputs.shape[1] * inputs.shape[2]))
     for first in range(0, len(inputs), few):  # a slice of all runs would cost a step of the backward pass
         yield columns if few >= len(inputs) else tuple(column[first : first + few] for column in columns)
 

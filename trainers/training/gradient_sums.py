@@ -21,6 +21,7 @@ from dpsweep.trainers.engines.interface import (
     Engine,
     Minibatch,
     Task,
+    numbers_at_a_time,
     require_exact_float32_products,
     trainable_parameters,
 )
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.records import Index
 
 _FLOATS = 2**18
-"""Floats that a stack computes at a time for each layer, so that they fit the cache of a core."""
+"""Floats that a stack computes at a time for each layer on a CPU, so that they fit the cache of a core."""
 
 _OWN_FLOATS = 2**21
-"""Floats of the runs' own batches that are gathered at a time: each is read by two products alone."""
+"""Floats of the runs' own batches that are gathered at a time on a CPU: each is read by two products alone."""
 
 _SPARSE_FLOATS = 2**17
 """Weights of runs that are trained on sparse batches at a time, so that they and their sums fit the cache of a core."""
@@ -44,7 +45,7 @@ _GATHERED = 2**24
 """Floats of a common batch that are gathered at a time."""
 
 _HELD = 2**26
-"""Floats of scaled inputs that are held for all steps (256 MiB); more are scaled anew in each step."""
+"""Floats of scaled inputs that a CPU holds for all steps (256 MiB); more are scaled anew in each step."""
 
 _GATHER_COST = 16
 """Floats of unneeded forward compute that cost as much as gathering one record."""
@@ -224,17 +225,20 @@ class StackedSums:
 
     def _runs_at_once(self, batch: Batch) -> int:
         """The number of runs at a time, from the memory of one run."""
-        computed = _FLOATS // (self.stack.widest_output * self._examples_per_pass(batch))
+        computed = numbers_at_a_time(self.device, cached=_FLOATS) // (
+            self.stack.widest_output * self._examples_per_pass(batch)
+        )
         if self._is_mask_cheaper(batch) or batch.common:
             return computed
         if self._sparse_inputs is not None:
             return min(computed, _SPARSE_FLOATS // (self.stack.number_of_inputs * self.stack.widest_output))
-        return min(computed, _OWN_FLOATS // (self.stack.number_of_inputs * self._examples_per_pass(batch)))
+        gathered = numbers_at_a_time(self.device, cached=_OWN_FLOATS)
+        return min(computed, gathered // (self.stack.number_of_inputs * self._examples_per_pass(batch)))
 
     @cached_property
     def _scaled_inputs_in_memory(self) -> Tensor | None:
         """The inputs [N, d] of all records, scaled once for all steps; None if they are too many to be held."""
-        if math.prod(self.records.features.shape) > _HELD:
+        if math.prod(self.records.features.shape) > numbers_at_a_time(self.device, cached=_HELD):
             return None
         return self.records.inputs(slice(None), self.device).flatten(1)
 

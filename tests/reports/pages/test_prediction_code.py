@@ -244,6 +244,7 @@ MODELS = {
     "one_hidden": ((4,), {}),
     "resnet20": ((3, 8, 8), {}),
     "strided_cnn": ((1, 16, 16), {}),
+    "vgg": ((1, 16, 16), {}),
     "wide_resnet": ((3, 8, 8), {"depth": 10, "widening": 1}),
 }
 CHECK = """

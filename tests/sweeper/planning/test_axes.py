@@ -90,6 +90,14 @@ def test_the_command_lines_axes_take_the_place_of_default_ones(compose_priced: C
     assert compose_priced([*line, "trainer.regularizer=0.1"]).plan.notes == (), "no default axis is left"
 
 
+def test_a_value_that_all_named_methods_have_and_the_default_lacks_is_theirs(compose_priced: Compose) -> None:
+    plan = compose_priced([*NOISY, "trainer=dpnsgd,dpnadam", "trainer.lr=1", "trainer.regularizer=0.1"]).plan
+    assert {(trial.method, trial.axes["trainer.regularizer"]) for trial in plan.trials} == {
+        ("dpnsgd", 0.1),
+        ("dpnadam", 0.1),
+    }
+
+
 def test_a_grids_panels_are_axes_of_every_method(compose_priced: Compose) -> None:
     plan = compose_priced([*FAST, "score.noise_std=30", "grid=cnn_7x5", "trainer=dpsgd,dpadam"]).plan
     counts = Counter((trial.method, trial.axes["privacy.noise_multiplier"], len(trial.axes)) for trial in plan.trials)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpsweep.trainers.models.convolutional import WeightStandardConv2d, cnn, resnet20, strided_cnn, wide_resnet
+from dpsweep.trainers.models.convolutional import WeightStandardConv2d, cnn, resnet20, strided_cnn, vgg, wide_resnet
 from dpsweep.trainers.models.fully_connected import TemperedSigmoid, linear, logistic, mlp, one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
@@ -26,6 +26,7 @@ COUNTS = [
     (cnn, COLOUR, 10, 760 + 5020 + 501 * 50 + 51 * 10),
     (strided_cnn, GREY, 10, 65 * 16 + 257 * 16 * 2 + 513 * 32 + 33 * 10),
     (strided_cnn, COLOUR, 10, 193 * 16 + 257 * 16 * 2 + 801 * 32 + 33 * 10),
+    (vgg, COLOUR, 10, 28 * 32 + 289 * (32 + 64) + 577 * (64 + 128) + 1153 * 128 + 2049 * 128 + 129 * 10),
     (wide_resnet, COLOUR, 10, 2753818),
     (partial(wide_resnet, depth=10, widening=1, groups=4), GREY, 10, 78938 - 2 * 9 * 16),
     (resnet20, COLOUR, 10, 269722),
@@ -63,7 +64,7 @@ def test_resnet20_shortcuts_carry_the_image_where_the_branch_is_silent() -> None
     assert not out[:, 24:].any()
 
 
-@pytest.mark.parametrize("factory", [cnn, strided_cnn, resnet20, wide_resnet])
+@pytest.mark.parametrize("factory", [cnn, strided_cnn, vgg, resnet20, wide_resnet])
 @pytest.mark.parametrize("shape", [(784,), (28, 28), (1, 7, 28), (1, 2, 3, 4)])
 def test_image_models_refuse_what_is_no_image(factory, shape) -> None:
     with pytest.raises(ValueError, match=r"^Expected shape=.* to be \(channels, height, width\), at least"):
@@ -71,13 +72,13 @@ def test_image_models_refuse_what_is_no_image(factory, shape) -> None:
 
 
 def test_the_smallest_images_fit() -> None:
-    for factory in (cnn, strided_cnn):
+    for factory in (cnn, strided_cnn, vgg):
         assert factory((1, 16, 16), 10)(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
     assert resnet20((1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
 @pytest.mark.parametrize(
-    "factory", [logistic, mlp, one_hidden, cnn, strided_cnn, resnet20, partial(wide_resnet, depth=10)]
+    "factory", [logistic, mlp, one_hidden, cnn, strided_cnn, vgg, resnet20, partial(wide_resnet, depth=10)]
 )
 def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
     def weights(seed: int) -> torch.Tensor:
@@ -156,7 +157,7 @@ def test_tempered_sigmoids_are_the_papers(numbers, exact) -> None:
     assert torch.allclose(TemperedSigmoid(**numbers)(values), exact(values), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("factory", [cnn, strided_cnn, partial(mlp, widths=(8, 8))])
+@pytest.mark.parametrize("factory", [cnn, strided_cnn, vgg, partial(mlp, widths=(8, 8))])
 def test_every_hidden_layer_has_the_activation_that_was_asked_for(factory) -> None:
     tempering = {"scale": 1.5, "temperature": 3.0, "offset": 0.7}
     kinds = [type(module) for module in factory(GREY, 10, activation="tanh")]
@@ -169,7 +170,7 @@ def test_every_hidden_layer_has_the_activation_that_was_asked_for(factory) -> No
     assert nn.Tanh in map(type, factory(GREY, 10, activation="tanh", tempering={"scale": 2.0, "offset": 1}))
 
 
-@pytest.mark.parametrize("factory", [mlp, cnn, strided_cnn])
+@pytest.mark.parametrize("factory", [mlp, cnn, strided_cnn, vgg])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
