@@ -55,9 +55,7 @@ def training_curves_exhibit(sweep: Sweep) -> Exhibit | None:
         "values are measured on records declared public, at no cost.",
         source=RESULTS,
         drawings=(
-            charts.draw_charts(
-                "course", "Scores in the course of training, by method.", [*_training_curve_charts(kept)]
-            ),
+            charts.draw_charts("course", "Scores in the course of training, by method.", *_training_curve_charts(kept)),
         ),
         sheets=tuple(_training_curve_sheet(name, seen) for name, seen in kept.items()),
     )
@@ -205,7 +203,7 @@ def training_losses_exhibit(sweep: Sweep) -> Exhibit | None:
         "training-losses",
         f"{measure} over the grid.",
         measure,
-        [_map_from_panel(panel, limit) for panel in panels],
+        *(_map_from_panel(panel, limit) for panel in panels),
         light="low",
     )
     return Exhibit(
@@ -244,7 +242,7 @@ def clipping_effect_exhibit(sweep: Sweep) -> Exhibit | None:
         source=RESULTS,
         drawings=tuple(
             charts.draw_maps(
-                f"bounding-{place}", f"{measure} over the grid.", measure, [_map_from_panel(panel) for panel in panels]
+                f"bounding-{place}", f"{measure} over the grid.", measure, *(_map_from_panel(panel) for panel in panels)
             )
             for place, (measure, panels) in enumerate(maps.items(), start=1)
         ),
@@ -289,7 +287,7 @@ def how_often_best_exhibit(sweep: Sweep) -> Exhibit | None:
                 "how-often-best",
                 "How often each point is the best.",
                 "share of repetitions, %",
-                [_map_from_panel(panel, factor=100) for panel in panels],
+                *(_map_from_panel(panel, factor=100) for panel in panels),
             ),
         ),
         sheets=tuple(_map_sheet(panel, "{:.0%}") for panel in panels),

@@ -243,11 +243,11 @@ def score_by_lr_times_clip_exhibit(sweep: Sweep) -> Exhibit | None:
             charts.draw_charts(
                 f"collapse-{place}",
                 f"The score of {method_label(method)} against lr x clip_norm, a line per clip norm.",
-                [
+                *(
                     _lr_times_clip_chart(chart, lines, sweep.score_description, sweep.score_scale)
                     for chart, lines in crossed.items()
                     if lines[0].method == method
-                ],
+                ),
             )
             for place, method in enumerate(methods, start=1)
         ),

@@ -217,12 +217,6 @@ class Finding:
     scope: str = ""
 
     @property
-    def decisive_part(self) -> Part | None:
-        """The part that the verdict rests on: the first with the same verdict, or the first one; None without parts."""
-        same = (part for part in self.parts if part.verdict is self.verdict)
-        return next(same, self.parts[0] if self.parts else None)
-
-    @property
     def holds(self) -> bool:
         """Whether the claim holds."""
         return self.verdict is Verdict.HOLDS
@@ -261,15 +255,15 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A reproduced figure: pictures, findings, tables, notes, and differences from the paper's setting.
+    """A reproduced figure: its picture, findings, tables, notes, and differences from the paper's setting.
 
     The findings of a figure with training are those of the registry on its table (`registry`).
     """
 
     title: str
     source: str
-    drawings: tuple[Drawing, ...]
-    sheets: tuple[Sheet, ...]
+    drawing: Drawing
+    sheets: tuple[Sheet, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
