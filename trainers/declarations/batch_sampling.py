@@ -43,15 +43,12 @@ class Sampler(Hashable, Protocol):
     @property
     def batch_size(self) -> int:
         """The public divisor of the sums, independent of the number of records drawn."""
-        ...
 
     def steps_per_period(self, records: int) -> int:
         """The number of steps that are drawn, charged and ended together, at this nominal size; often 1."""
-        ...
 
     def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """The event of one period's steps on a data set of nominal size `records`."""
-        ...
 
     def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
@@ -61,7 +58,6 @@ class Sampler(Hashable, Protocol):
         The indices are sorted by step, then by draw. Within one draw of one step they are distinct and ascending, and
         there may be none. The batch sizes [period * rows] have the same order. Indices are below `available`.
         """
-        ...
 
 
 def privacy_event_counts_of_run(

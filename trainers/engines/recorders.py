@@ -104,14 +104,12 @@ class Recorder(Protocol):
 
     def attach_returning_undo(self) -> Callable[[], None]:
         """Begins to record the layer's calls; the returned function ends it and undoes all changes."""
-        ...
 
     def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients of the last pass by each trainable parameter's name; what was recorded is forgotten.
 
         Errors: Unsupported for calls that cannot be recorded, and for parameters that the loss does not depend on.
         """
-        ...
 
 
 _ROWS = "to be called with one tensor, one row for each example or one for all"
