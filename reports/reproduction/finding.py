@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pkgutil import iter_modules
 from typing import Any
@@ -228,19 +228,8 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain values; an interval that is unknown has the ends null."""
-        estimates = [part.estimate for part in self.parts]
-        return {
-            "topic": self.topic,
-            "paper": self.paper,
-            "where": self.where,
-            "ours": self.ours,
-            "claim": self.claim,
-            "criterion": self.criterion,
-            "numbers": self.numbers,
-            "verdict": self.verdict.value,
-            "remark": self.remark,
-            "flip": self.flip,
-            "scope": self.scope,
+        texts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "parts"}
+        return texts | {
             "intervals": [
                 {
                     "name": one.name,
@@ -248,7 +237,7 @@ class Finding:
                     "low": one.low if one.has_interval else None,
                     "high": one.high if one.has_interval else None,
                 }
-                for one in estimates
+                for one in (part.estimate for part in self.parts)
             ],
         }
 
