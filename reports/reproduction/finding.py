@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pkgutil import iter_modules
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import delta_text_rounded_up
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
@@ -25,6 +26,15 @@ from dpsweep.reports.statistics.verdict import (
     confidence_of_each_interval,
     joint_verdict,
     verdict_on_direction_and_margin,
+)
+
+ACCOUNT = (
+    "The data set is a public benchmark, or made up. Its runs were charged to an account in a separate ledger of this "
+    "figure: the price is what the same runs would cost on private records."
+)
+PUBLIC = (
+    "The data set is a public benchmark, or made up, and was declared public for this figure: its runs reveal the "
+    "exact training loss, so they protect nobody, whatever their noise."
 )
 
 
@@ -270,6 +280,23 @@ class Trained:
     """A figure from the search of its experiment, which has the figure's name; `make` takes the search's results."""
 
     make: Callable[[SearchResults], Reproduction]
+
+    def make_with_price(self, results: SearchResults) -> Reproduction:
+        """What the figure makes of the results, with a note on who is protected, and the price where someone is."""
+        made = self.make(results)
+        if not results.prices:
+            return replace(made, notes=(*made.notes, PUBLIC))
+        sheets = (_sheet_of_prices_by_accountant(results), *made.sheets)
+        return replace(made, notes=(*made.notes, ACCOUNT), sheets=sheets)
+
+
+def _sheet_of_prices_by_accountant(results: SearchResults) -> Sheet:
+    """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
+    return sheet_of_formatted_values(
+        f"Price: epsilon at delta {delta_text_rounded_up(results.facts.delta)}",
+        ("noise multiplier", "one run, papers' accountant", "one run, our accountant", "the whole search"),
+        [(one.noise_multiplier, one.papers, one.ours, results.facts.epsilon) for one in results.prices],
+    )
 
 
 @cache

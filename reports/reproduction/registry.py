@@ -13,9 +13,7 @@ from functools import partial
 
 import pandas as pd
 
-from dpsweep.accounting.notation import delta_text_rounded_up
 from dpsweep.reports.content.formatting import enumeration_text, method_label
-from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.reproduction import claims, rate_claims
 from dpsweep.reports.reproduction import learning_curves as learning
 from dpsweep.reports.reproduction.claims import (
@@ -36,14 +34,7 @@ from dpsweep.reports.reproduction.claims import (
     TUNED,
     WOSM,
 )
-from dpsweep.reports.reproduction.finding import (
-    ClaimEvidence,
-    Finding,
-    Margin,
-    Reproduction,
-    Trained,
-    sheet_of_formatted_values,
-)
+from dpsweep.reports.reproduction.finding import ClaimEvidence, Finding, Margin, Reproduction, Trained
 from dpsweep.reports.reproduction.results import (
     SearchResults,
     rows_at_evenly_spaced_steps,
@@ -55,14 +46,6 @@ from dpsweep.reports.statistics.score_grid import FEWEST_ROWS
 
 YANG, MOHAPATRA, YU = "Yang et al. 2022", "Mohapatra et al. 2022", "Yu et al. 2019"
 
-ACCOUNT = (
-    "The data set is a public benchmark, or made up. Its runs were charged to an account in a separate ledger of this "
-    "figure: the price is what the same runs would cost on private records."
-)
-PUBLIC = (
-    "The data set is a public benchmark, or made up, and was declared public for this figure: its runs reveal the "
-    "exact training loss, so they protect nobody, whatever their noise."
-)
 LEAST = "clip_schedule.least"
 COEFFICIENT = 0.6
 
@@ -130,20 +113,7 @@ def findings_on_results(results: SearchResults) -> tuple[Finding, ...]:
 
 def reproduction_of_results(figure: Trained, results: SearchResults) -> Reproduction:
     """A figure with training: what it makes, the search's price, and every claim that its table can test."""
-    made, findings = figure.make(results), findings_on_results(results)
-    if not results.prices:
-        return replace(made, findings=findings, notes=(*made.notes, PUBLIC))
-    sheets = (_sheet_of_prices_by_accountant(results), *made.sheets)
-    return replace(made, findings=findings, notes=(*made.notes, ACCOUNT), sheets=sheets)
-
-
-def _sheet_of_prices_by_accountant(results: SearchResults) -> Sheet:
-    """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
-    return sheet_of_formatted_values(
-        f"Price: epsilon at delta {delta_text_rounded_up(results.facts.delta)}",
-        ("noise multiplier", "one run, papers' accountant", "one run, our accountant", "the whole search"),
-        [(one.noise_multiplier, one.papers, one.ours, results.facts.epsilon) for one in results.prices],
-    )
+    return replace(figure.make_with_price(results), findings=findings_on_results(results))
 
 
 MARGINS: tuple[Margin, ...] = (
