@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.mismatches import Mismatches, mismatches_refused, nearest_name_text
+from dpsweep.trainers.data.mismatches import Mismatches, Places, mismatches_refused, nearest_name_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,18 +56,8 @@ class ColumnKind(Enum):
     DAY = auto()
 
 
-class TableColumn(Protocol):
+class TableColumn(Places, Protocol):
     """One column of a table. Its mismatches with a declaration are added to `found`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    def place_text(self, index: int) -> str:
-        """Where the value at this index is."""
-
-    def value_text(self, index: int) -> str:
-        """The value at this index, as a message shows it."""
 
     def numbers(self, found: Mismatches) -> NDArray[np.float64]:
         """The finite numbers [n]; NaN for a missing one, and for any other value, which is a mismatch."""

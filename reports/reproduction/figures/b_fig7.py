@@ -24,8 +24,6 @@ from dpsweep.reports.statistics.point_scores import (
     weights_of_mean_best,
 )
 
-ADAM, WOSM = "dpadam", "dpadamwosm"
-TUNED = ("dpsgd", "dpmomentum")
 ADULT = "Adult and logistic regression alone; the paper has four data sets and two models."
 DIGITS = (
     "MNIST's fours and nines with 784 pixels in the place of Gisette, which has 5000 features of these digits; "
