@@ -36,8 +36,8 @@ from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import secret_streams
-from dpsweep.trainers.training.gradient_sums import StackedSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
 
 N, D, SIDE, NOISE = 1000, 10, 40, 1.0
@@ -219,7 +219,9 @@ def logistic_sweep(size: Size) -> None:
 
     def hooks() -> None:
         for run in hooked:
-            train(run, build_model_with_seeded_weights(factory, 0), Opacus(), data, secret_streams(), device="cpu")
+            model = build_model_with_seeded_weights(factory, 0)
+            sums = EngineSums(models=[model], engine=Opacus(), records=data, device="cpu", chunk=None)
+            train_together([run], [model], sums, data, [secret_streams()], device="cpu")
 
     compare(
         f"{size.points} points of logistic regression, batches of 256",

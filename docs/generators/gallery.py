@@ -101,7 +101,8 @@ def claim_rows(made: Made) -> list[Row]:
 
 
 def _claim_row(made: Made, finding: Finding) -> Row:
-    decides = finding.decisive_part
+    same = (part for part in finding.parts if part.verdict is finding.verdict)
+    decides = next(same, finding.parts[0] if finding.parts else None)  # the part that the verdict rests on
     quantity = "" if decides is None else decides.estimate.name.strip()
     known = decides is not None and decides.estimate.has_interval
     return {
@@ -285,7 +286,7 @@ def draw(made: Made) -> None:
     """Keeps the figure's picture beside the page, in few colours."""
     text = PngInfo()
     text.add_text(DIGEST, results_digest(made.name))
-    with Image.open(BytesIO(made.reproduction.drawings[0].png)) as picture:
+    with Image.open(BytesIO(made.reproduction.drawing.png)) as picture:
         ratio = min(1.0, WIDEST / picture.width)
         size = round(picture.width * ratio), round(picture.height * ratio)
         small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)

@@ -136,7 +136,7 @@ def gaussian_mu_or_not_proven(sweep: Sweep, bill: Bill) -> float | str:
 
 def is_one_run_all_that_was_charged(sweep: Sweep, bill: Bill) -> bool:
     """Whether what was charged is one run and nothing else, so that the price of the search is that of the run."""
-    runs, whole = sweep.planned_trials_and_final_runs, sweep.plan.event.events_by_population
+    runs, whole = sweep.plan.all_runs, sweep.plan.event.events_by_population
     return (
         len(runs) == 1
         and not bill.charges_for_repeated_runs
@@ -219,7 +219,7 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     If a run's noise multiplier changes, `noise_multiplier` has its range and `bounds` the schedule. Numbers are rounded
     to the safe side: sampling rates up, noise down.
     """
-    trials, every = sweep.plan.trials, sweep.planned_trials_and_final_runs
+    trials, every = sweep.plan.trials, sweep.plan.all_runs
     private = () if sweep.plan.has_public_data else every  # a non-private event states no sampling or noise
     leaves = [leaf for trial in private for leaf, _ in events.leaves_with_counts(trial.event.training)]
     epochs = [
@@ -272,7 +272,7 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
 def _noise_multiplier_values(sweep: Sweep) -> tuple[float | str, ...]:
     """The runs' noise multipliers; for one that changes, its smallest and its largest value."""
     pairs = set()
-    for trial in sweep.planned_trials_and_final_runs:
+    for trial in sweep.plan.all_runs:
         leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
         steps = [
             events.rate_and_noise_of_gaussian_step_or_none(leaf)

@@ -12,7 +12,6 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import rule_from_config
 
 VOWELS = frozenset("aeiouy")
-MINUS = "\N{MINUS SIGN}"
 SPELLED = {
     "dpnadam": "DP-NAdam",
     "dpadambc": "DP-AdamBC",

@@ -179,7 +179,6 @@ class _MeanError(Protocol):
 
     def mean_error(self, quality: float) -> float:
         """The mean error of predictions with this mean quality."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

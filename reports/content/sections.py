@@ -173,7 +173,7 @@ def _setting_texts_of_point(sweep: Sweep, trial: str) -> tuple[tuple[str, str], 
     row = sweep.row_of_trial(trial)
     settings = {axis_label(key): setting_text(row[key]) for key in sweep.swept_keys if row[key] is not None}
     noise = row["noise_multiplier"]
-    planned = {first_noise_multiplier(trial) for trial in sweep.planned_trials_and_final_runs} - {None}
+    planned = {first_noise_multiplier(trial) for trial in sweep.plan.all_runs} - {None}
     if noise is not None and len(planned) > 1:
         settings["noise_multiplier"] = noise_text_rounded_down(noise)
     return tuple(settings.items())
@@ -185,9 +185,7 @@ def search_headline_text(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     methods = [method_label(name) for name in dict.fromkeys(trial.method for trial in plan)]
     models = dict.fromkeys(class_name_without_module(trial.config.get("model", {})) for trial in plan)
     features = FrozenFeatures.from_trial_config(plan[0].config)
-    batches = dict.fromkeys(
-        trial.config.get("sampler", {}).get("batch_size") for trial in sweep.planned_trials_and_final_runs
-    )
+    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in sweep.plan.all_runs)
     sizes = [setting_text(batch) for batch in batches if batch is not None]
     parts = [
         sweep.shown.among

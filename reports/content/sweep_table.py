@@ -34,6 +34,7 @@ from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
+from dpsweep.reports.content.map_axes import are_all_numbers
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale, score_scale_of_config
 from dpsweep.reports.content.shown_search import ShownSearch, shown_search_of_plan
 
@@ -132,11 +133,6 @@ class Sweep:
     def compared_rows(self) -> pd.DataFrame:
         """The rows of the table that are compared with one another: tries of a secret draw never are."""
         return self.table if self.shown.compared else self.table.iloc[:0]
-
-    @property
-    def planned_trials_and_final_runs(self) -> tuple[Trial, ...]:
-        """The points of the plan, and their final runs."""
-        return self.plan.all_runs
 
     @property
     def map_rows(self) -> pd.DataFrame:
@@ -310,7 +306,7 @@ def table_with_typed_columns(table: pd.DataFrame) -> pd.DataFrame:
 
     def typed_column(column: pd.Series) -> pd.Series:
         values = [value for value in column if value is not None]
-        if values and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        if values and are_all_numbers(values):
             return pd.to_numeric(column).astype(float)
         return column.infer_objects()
 

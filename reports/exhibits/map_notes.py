@@ -10,6 +10,7 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.reports.content.formatting import count_text, enumeration_text, setting_text
+from dpsweep.reports.content.map_axes import are_all_numbers
 from dpsweep.reports.content.panels import Axis, MapPanel, Mark, no_point_told_apart_sentence
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.prices import accountant_panel_for_runs
@@ -64,8 +65,7 @@ def _axis_ends_with_best_points(panels: Sequence[MapPanel]) -> Iterator[tuple[tu
     """
     for panel in panels:
         for axis, dimension in ((panel.across, 1), (panel.down, 0)):
-            numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in axis.values)
-            if axis.key is None or len(axis.values) < FEWEST or not numbers:
+            if axis.key is None or len(axis.values) < FEWEST or not are_all_numbers(axis.values):
                 continue
             marks = sorted((cell.mark, place[dimension]) for place, cell in panel.cells.items())
             good = {place: mark for mark, place in marks if mark in (Mark.AS_GOOD, Mark.BEST)}

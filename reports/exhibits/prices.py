@@ -220,7 +220,7 @@ def _epsilon_by_delta_picture(bounds: dict[float, float], charged: float, mu: fl
     chart = Chart(
         title="", x_label="delta", y_label="epsilon, at most", curves=tuple(curves), log_x=True, at=(charged,)
     )
-    return charts.draw_charts("privacy", "Upper bounds on epsilon by delta.", (chart,))
+    return charts.draw_charts("privacy", "Upper bounds on epsilon by delta.", chart)
 
 
 FEWEST = 5
@@ -333,4 +333,4 @@ def _rule_prices_picture(prices_by_rule: Mapping[str, tuple[Price, ...]], room: 
     alt = (
         "Epsilon of this sweep's runs by the number of tries, and by the chance to try a good point, under four rules."
     )
-    return charts.draw_charts("rivals", alt, (by_tries, by_chance))
+    return charts.draw_charts("rivals", alt, by_tries, by_chance)

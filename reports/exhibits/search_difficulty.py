@@ -132,7 +132,7 @@ def _score_distribution_picture(
         ),
     )
     alt = "Scores of all finished points in descending order, their quartiles, and the best of a random few, by method."
-    return charts.draw_charts("ease", alt, (ranked, spread, few))
+    return charts.draw_charts("ease", alt, ranked, spread, few)
 
 
 def _difficulty_sheet(

@@ -55,9 +55,7 @@ def training_curves_exhibit(sweep: Sweep) -> Exhibit | None:
         "values are measured on records declared public, at no cost.",
         source=RESULTS,
         drawings=(
-            charts.draw_charts(
-                "course", "Scores in the course of training, by method.", [*_training_curve_charts(kept)]
-            ),
+            charts.draw_charts("course", "Scores in the course of training, by method.", *_training_curve_charts(kept)),
         ),
         sheets=tuple(_training_curve_sheet(name, seen) for name, seen in kept.items()),
     )
@@ -131,8 +129,8 @@ def gradient_norms_exhibit(sweep: Sweep) -> Exhibit | None:
 
 def _runs_with_last_gradient_norms(sweep: Sweep) -> pd.DataFrame:
     """The runs that measured norms, each with its last measurement beside its row."""
-    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results_by_trial.items()}
-    last = {trial: looks[-1] for trial, looks in curves.items() if looks and looks[-1].get(QUANTILES[0]) is not None}
+    looks = _last_look_by_trial(sweep)
+    last = {trial: look for trial, look in looks.items() if look.get(QUANTILES[0]) is not None}
     table = sweep.table[sweep.table["trial"].isin(last)]
     measured = {name: [last[trial][name] for trial in table["trial"]] for name in MEASURED}
     return table.assign(**measured)
@@ -205,7 +203,7 @@ def training_losses_exhibit(sweep: Sweep) -> Exhibit | None:
         "training-losses",
         f"{measure} over the grid.",
         measure,
-        [_map_from_panel(panel, limit) for panel in panels],
+        *(_map_from_panel(panel, limit) for panel in panels),
         light="low",
     )
     return Exhibit(
@@ -244,7 +242,7 @@ def clipping_effect_exhibit(sweep: Sweep) -> Exhibit | None:
         source=RESULTS,
         drawings=tuple(
             charts.draw_maps(
-                f"bounding-{place}", f"{measure} over the grid.", measure, [_map_from_panel(panel) for panel in panels]
+                f"bounding-{place}", f"{measure} over the grid.", measure, *(_map_from_panel(panel) for panel in panels)
             )
             for place, (measure, panels) in enumerate(maps.items(), start=1)
         ),
@@ -258,9 +256,14 @@ def clipping_effect_exhibit(sweep: Sweep) -> Exhibit | None:
 
 def _last_value_of_each_run(sweep: Sweep, name: str) -> pd.Series[Any]:
     """The value of this quantity at each run's last look, None for runs without looks."""
+    looks = _last_look_by_trial(sweep)
+    return pd.Series([looks.get(trial, {}).get(name) for trial in sweep.table["trial"]], dtype=object)
+
+
+def _last_look_by_trial(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
+    """What each run measured last in the course of its training; runs without looks are left out."""
     curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results_by_trial.items()}
-    last = {trial: seen[-1].get(name) for trial, seen in curves.items() if seen}
-    return pd.Series([last.get(trial) for trial in sweep.table["trial"]], dtype=object)
+    return {trial: looks[-1] for trial, looks in curves.items() if looks}
 
 
 def how_often_best_exhibit(sweep: Sweep) -> Exhibit | None:
@@ -289,7 +292,7 @@ def how_often_best_exhibit(sweep: Sweep) -> Exhibit | None:
                 "how-often-best",
                 "How often each point is the best.",
                 "share of repetitions, %",
-                [_map_from_panel(panel, factor=100) for panel in panels],
+                *(_map_from_panel(panel, factor=100) for panel in panels),
             ),
         ),
         sheets=tuple(_map_sheet(panel, "{:.0%}") for panel in panels),

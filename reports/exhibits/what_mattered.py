@@ -24,6 +24,7 @@ from dpsweep.reports.content.formatting import (
     percent_text,
     setting_text,
 )
+from dpsweep.reports.content.map_axes import are_all_numbers
 from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
@@ -131,10 +132,7 @@ def _only_varying_setting(rows: pd.DataFrame) -> str | None:
     """The only setting of the trainer beside its learning rate that varies; None if there is none, or several."""
     names = [str(name) for name in rows.columns if str(name).startswith("trainer.") and name != LR]
     varying = [name for name in names if rows[name].nunique() > 1]
-    if len(varying) != 1:
-        return None
-    numbers = (isinstance(value, int | float) and not isinstance(value, bool) for value in rows[varying[0]])
-    return varying[0] if all(numbers) else None
+    return varying[0] if len(varying) == 1 and are_all_numbers(rows[varying[0]]) else None
 
 
 def _effect_sentences(effect: SettingEffect, scale: ScoreScale) -> Iterator[str]:
@@ -243,11 +241,11 @@ def score_by_lr_times_clip_exhibit(sweep: Sweep) -> Exhibit | None:
             charts.draw_charts(
                 f"collapse-{place}",
                 f"The score of {method_label(method)} against lr x clip_norm, a line per clip norm.",
-                [
+                *(
                     _lr_times_clip_chart(chart, lines, sweep.score_description, sweep.score_scale)
                     for chart, lines in crossed.items()
                     if lines[0].method == method
-                ],
+                ),
             )
             for place, method in enumerate(methods, start=1)
         ),

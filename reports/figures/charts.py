@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -18,6 +18,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from dpsweep.reports.figures.drawing import BLANK, GRID, INK, MUTED, SERIES, Drawing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6
@@ -46,6 +49,11 @@ class Curve:
     lined: bool = True
     dashed: bool = False
     band: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def from_series(cls, label: str, series: pd.Series[Any]) -> Curve:
+        """A series over its index."""
+        return cls(label=label, x=tuple(map(float, series.index)), y=tuple(series))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,16 +93,25 @@ class Map:
     values: tuple[tuple[float, ...], ...]
     white: frozenset[tuple[int, int]] = frozenset()
 
+    @classmethod
+    def from_table(cls, title: str, x_label: str, y_label: str, table: pd.DataFrame) -> Map:
+        """A table of values, by its index and its columns, which are numbers."""
+        return cls(
+            title=title,
+            x_label=x_label,
+            y_label=y_label,
+            columns=tuple(f"{value:g}" for value in table.columns),
+            rows=tuple(f"{value:g}" for value in table.index),
+            values=tuple(tuple(map(float, line)) for line in table.to_numpy()),
+        )
 
-def draw_maps(
-    name: str, alt: str, measure: str, panels: Sequence[Map], light: Literal["high", "low"] = "high"
-) -> Drawing:
+
+def draw_maps(name: str, alt: str, measure: str, *panels: Map, light: Literal["high", "low"] = "high") -> Drawing:
     """The maps side by side, at most `IN_A_ROW` in a row, on one colour scale; missing values are grey.
 
     `light` says which values have light colours: high ones, or low ones where these are better.
     """
-    figure = partial(_maps_figure, measure, panels, _COLOURS[light])
-    return render_figure_to_drawing(name, alt, figure)
+    return render_figure_to_drawing(name, alt, partial(_maps_figure, measure, panels, _COLOURS[light]))
 
 
 def _maps_figure(measure: str, panels: Sequence[Map], colours: str) -> Figure:
@@ -127,7 +144,7 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
     axes.tick_params(axis="x", rotation=45)
 
 
-def draw_charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
+def draw_charts(name: str, alt: str, *panels: Chart | Boxes) -> Drawing:
     """The charts side by side, each with its own legend below."""
     return render_figure_to_drawing(name, alt, partial(_charts_figure, panels))
 

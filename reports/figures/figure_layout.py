@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from dpsweep.reports.content.formatting import shorten_text
@@ -32,24 +32,76 @@ _EM = 0.66 / 72
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The layout of one panel: its cells' rectangle and the texts around it, in inches from the lower left."""
+    """The layout of one panel in inches: its cells, the texts around them, and where it is in the figure.
 
-    x: float
-    y: float
-    width: float
-    height: float
-    annotated: bool
+    `left` and `bottom` is the space of the ticks and labels beside the plot; `x` and `y` are the plot's lower left
+    corner, seen from that of the figure.
+    """
+
+    panel: MapPanel
+    cell: tuple[float, float]
+    left: float
+    bottom: float
     turned: bool
     across_ticks: tuple[str, ...]
     down_ticks: tuple[str, ...]
-    shown_across: tuple[int, ...]
-    shown_down: tuple[int, ...]
-    across_label: str
-    down_label: str
-    label_x: float
-    label_y: float
     title_lines: tuple[str, ...]
     facet_lines: tuple[str, ...]
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        """The width of the plot."""
+        return self.cell[0] * len(self.panel.across.values)
+
+    @property
+    def height(self) -> float:
+        """The height of the plot."""
+        return self.cell[1] * len(self.panel.down.values)
+
+    @property
+    def height_above_plot(self) -> float:
+        """The height of the titles."""
+        return 0.11 + TITLE_LINE * len(self.title_lines) + FACET_LINE * len(self.facet_lines)
+
+    @property
+    def whole_width(self) -> float:
+        """The width of the plot with all its texts."""
+        texts = [estimated_text_width_in_inches(line, TITLE_FONT, bold=1.1) for line in self.title_lines]
+        texts += [estimated_text_width_in_inches(line, TICK_FONT) for line in self.facet_lines]
+        label = (self.width + estimated_text_width_in_inches(self.across_label, LABEL_FONT)) / 2
+        return self.left + max(self.width, label, *texts)
+
+    @property
+    def annotated(self) -> bool:
+        """Whether scores are written into the cells."""
+        return self.cell[0] >= SMALLEST_ANNOTATED[0] and self.cell[1] >= SMALLEST_ANNOTATED[1]
+
+    @property
+    def shown_across(self) -> tuple[int, ...]:
+        """The indices of the labelled ticks of the columns."""
+        return _indices_of_labelled_ticks(len(self.across_ticks), self.cell[0])
+
+    @property
+    def shown_down(self) -> tuple[int, ...]:
+        """The indices of the labelled ticks of the rows."""
+        return _indices_of_labelled_ticks(len(self.down_ticks), self.cell[1])
+
+    @property
+    def across_label(self) -> str:
+        """The name of the columns."""
+        return shorten_text(self.panel.across.label, LONGEST_TICK)
+
+    @property
+    def down_label(self) -> str:
+        """The name of the rows."""
+        return shorten_text(self.panel.down.label, LONGEST_TICK)
+
+    @property
+    def label_place(self) -> tuple[float, float]:
+        """Where the name of the rows begins from the left, and that of the columns from below."""
+        return self.x - self.left, self.y - self.bottom + 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,42 +117,6 @@ class Layout:
     key_places: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Slot:
-    """The space that one panel needs."""
-
-    panel: MapPanel
-    cell: tuple[float, float]
-    left: float
-    bottom: float
-    turned: bool
-    across_ticks: tuple[str, ...]
-    down_ticks: tuple[str, ...]
-    title_lines: tuple[str, ...]
-    facet_lines: tuple[str, ...]
-
-    @property
-    def plot_size(self) -> tuple[float, float]:
-        return self.cell[0] * len(self.panel.across.values), self.cell[1] * len(self.panel.down.values)
-
-    @property
-    def height_above_plot(self) -> float:
-        return 0.11 + TITLE_LINE * len(self.title_lines) + FACET_LINE * len(self.facet_lines)
-
-    @property
-    def width(self) -> float:
-        texts = [estimated_text_width_in_inches(line, TITLE_FONT, bold=1.1) for line in self.title_lines]
-        texts += [estimated_text_width_in_inches(line, TICK_FONT) for line in self.facet_lines]
-        texts += [
-            (
-                self.plot_size[0]
-                + estimated_text_width_in_inches(shorten_text(self.panel.across.label, LONGEST_TICK), LABEL_FONT)
-            )
-            / 2
-        ]
-        return self.left + max(self.plot_size[0], *texts)
-
-
 def estimated_text_width_in_inches(text: str, points: float, bold: float = 1.0) -> float:
     """An upper estimate of a text's width."""
     return len(text) * points * _EM * bold
@@ -112,7 +128,7 @@ def lay_out_panels(panels: Sequence[MapPanel]) -> Layout:
     rows = _arrange_slots_in_rows(slots)
     key = marks_and_states(panels)
     has_scale = any(cell.state is State.FINISHED for panel in panels for cell in panel.cells.values())
-    widest = max(sum(slot.width for slot in row) + GAP * (len(row) - 1) for row in rows)
+    widest = max(sum(slot.whole_width for slot in row) + GAP * (len(row) - 1) for row in rows)
     width = _round_up_to_twentieth_inch(max(widest + 2 * MARGIN, 2.9))
     key_rows = _legend_x_positions_by_line(key, width - 2 * MARGIN)
     footer = MARGIN + KEY_LINE * len(key_rows) + (0.34 if has_scale else 0) + 0.06
@@ -137,7 +153,7 @@ def lay_out_panels(panels: Sequence[MapPanel]) -> Layout:
     )
 
 
-def _slot_for_panel(panel: MapPanel) -> _Slot:
+def _slot_for_panel(panel: MapPanel) -> Place:
     columns, rows = len(panel.across.values), len(panel.down.values)
     down_label = shorten_text(panel.down.label, LONGEST_TICK)
     cell = (
@@ -149,7 +165,7 @@ def _slot_for_panel(panel: MapPanel) -> _Slot:
     longest = max(estimated_text_width_in_inches(tick, TICK_FONT) for tick in across)
     turned = longest > 0.97 * cell[0]
     wrap = max(24, int(cell[0] * columns / (TICK_FONT * _EM)))
-    return _Slot(
+    return Place(
         panel=panel,
         cell=cell,
         left=max(estimated_text_width_in_inches(tick, TICK_FONT) for tick in down)
@@ -163,50 +179,28 @@ def _slot_for_panel(panel: MapPanel) -> _Slot:
     )
 
 
-def _arrange_slots_in_rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
+def _arrange_slots_in_rows(slots: Sequence[Place]) -> list[list[Place]]:
     """A row per method, or one for all if each method has one panel; long rows are split evenly."""
     groups = [list(group) for _, group in groupby(slots, key=lambda slot: slot.panel.method)]
     if all(len(group) == 1 for group in groups):
         groups = [list(slots)]
-    rows: list[list[_Slot]] = []
+    rows: list[list[Place]] = []
     for group in groups:
-        fit = max(1, int((WIDEST_FIGURE + GAP) / (max(slot.width for slot in group) + GAP)))
+        fit = max(1, int((WIDEST_FIGURE + GAP) / (max(slot.whole_width for slot in group) + GAP)))
         length = math.ceil(len(group) / math.ceil(len(group) / fit))
         rows.extend(group[start : start + length] for start in range(0, len(group), length))
     return rows
 
 
-def _row_height(row: Sequence[_Slot]) -> float:
-    return max(slot.height_above_plot for slot in row) + max(slot.plot_size[1] + slot.bottom for slot in row)
+def _row_height(row: Sequence[Place]) -> float:
+    return max(slot.height_above_plot for slot in row) + max(slot.height + slot.bottom for slot in row)
 
 
-def _place_panels_of_row(row: Sequence[_Slot], top: float) -> list[Place]:
-    places = []
+def _place_panels_of_row(row: Sequence[Place], top: float) -> Iterator[Place]:
     x, y = MARGIN, top - max(slot.height_above_plot for slot in row)
     for slot in row:
-        width, height = slot.plot_size
-        places.append(
-            Place(
-                x=x + slot.left,
-                y=y - height,
-                width=width,
-                height=height,
-                annotated=slot.cell[0] >= SMALLEST_ANNOTATED[0] and slot.cell[1] >= SMALLEST_ANNOTATED[1],
-                turned=slot.turned,
-                across_ticks=slot.across_ticks,
-                down_ticks=slot.down_ticks,
-                shown_across=_indices_of_labelled_ticks(len(slot.across_ticks), slot.cell[0]),
-                shown_down=_indices_of_labelled_ticks(len(slot.down_ticks), slot.cell[1]),
-                across_label=shorten_text(slot.panel.across.label, LONGEST_TICK),
-                down_label=shorten_text(slot.panel.down.label, LONGEST_TICK),
-                label_x=x,
-                label_y=y - height - slot.bottom + 0.06,
-                title_lines=slot.title_lines,
-                facet_lines=slot.facet_lines,
-            )
-        )
-        x += slot.width + GAP
-    return places
+        yield replace(slot, x=x + slot.left, y=y - slot.height)
+        x += slot.whole_width + GAP
 
 
 def _indices_of_labelled_ticks(steps: int, spacing: float) -> tuple[int, ...]:

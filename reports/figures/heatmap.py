@@ -217,13 +217,14 @@ def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
     for line in reversed(place.title_lines):
         sheet.text(place.x, y + 0.015, line, fontsize=TITLE_FONT, color=INK, fontweight="bold", **style)
         y += TITLE_LINE
+    left, below = place.label_place
     middle = place.x + place.width / 2
     if panel.across.key is not None:
-        sheet.text(middle, place.label_y, place.across_label, fontsize=LABEL_FONT, color=INK, ha="center", **style)
+        sheet.text(middle, below, place.across_label, fontsize=LABEL_FONT, color=INK, ha="center", **style)
     if panel.down.key is not None:
         turned = style | {"rotation": 90, "ha": "left", "va": "center"}
         middle = place.y + place.height / 2
-        sheet.text(place.label_x, middle, place.down_label, fontsize=LABEL_FONT, color=INK, **turned)
+        sheet.text(left, middle, place.down_label, fontsize=LABEL_FONT, color=INK, **turned)
 
 
 def _draw_cell(

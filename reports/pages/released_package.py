@@ -109,11 +109,9 @@ class ReleaseFormat(Protocol):
     @property
     def file(self) -> str:
         """The name of the file in `release/`."""
-        ...
 
     def text(self, package: ReleasedPackage) -> str:
         """The document."""
-        ...
 
 
 def write_commitment_and_statement(claim: ReleasedClaim, folder: Path) -> None:

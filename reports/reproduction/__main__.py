@@ -87,10 +87,9 @@ def _folder_and_reproduction_of_figure(
 
 
 def write_page(reproduction: Reproduction, folder: Path) -> Path:
-    """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
+    """Writes the page, its picture and findings, replaces older ones, and returns the page's path."""
     make_folder_and_missing_parents(folder, READABLE)
-    for drawing in reproduction.drawings:
-        write_picture_files(drawing, folder)
+    write_picture_files(reproduction.drawing, folder)
     findings = [finding.to_json() for finding in reproduction.findings]
     content = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
     write_json(folder / "findings.json", content)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pkgutil import iter_modules
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import delta_text_rounded_up
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
@@ -25,6 +26,15 @@ from dpsweep.reports.statistics.verdict import (
     confidence_of_each_interval,
     joint_verdict,
     verdict_on_direction_and_margin,
+)
+
+ACCOUNT = (
+    "The data set is a public benchmark, or made up. Its runs were charged to an account in a separate ledger of this "
+    "figure: the price is what the same runs would cost on private records."
+)
+PUBLIC = (
+    "The data set is a public benchmark, or made up, and was declared public for this figure: its runs reveal the "
+    "exact training loss, so they protect nobody, whatever their noise."
 )
 
 
@@ -217,12 +227,6 @@ class Finding:
     scope: str = ""
 
     @property
-    def decisive_part(self) -> Part | None:
-        """The part that the verdict rests on: the first with the same verdict, or the first one; None without parts."""
-        same = (part for part in self.parts if part.verdict is self.verdict)
-        return next(same, self.parts[0] if self.parts else None)
-
-    @property
     def holds(self) -> bool:
         """Whether the claim holds."""
         return self.verdict is Verdict.HOLDS
@@ -234,19 +238,8 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain values; an interval that is unknown has the ends null."""
-        estimates = [part.estimate for part in self.parts]
-        return {
-            "topic": self.topic,
-            "paper": self.paper,
-            "where": self.where,
-            "ours": self.ours,
-            "claim": self.claim,
-            "criterion": self.criterion,
-            "numbers": self.numbers,
-            "verdict": self.verdict.value,
-            "remark": self.remark,
-            "flip": self.flip,
-            "scope": self.scope,
+        texts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "parts"}
+        return texts | {
             "intervals": [
                 {
                     "name": one.name,
@@ -254,22 +247,22 @@ class Finding:
                     "low": one.low if one.has_interval else None,
                     "high": one.high if one.has_interval else None,
                 }
-                for one in estimates
+                for one in (part.estimate for part in self.parts)
             ],
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A reproduced figure: pictures, findings, tables, notes, and differences from the paper's setting.
+    """A reproduced figure: its picture, findings, tables, notes, and differences from the paper's setting.
 
     The findings of a figure with training are those of the registry on its table (`registry`).
     """
 
     title: str
     source: str
-    drawings: tuple[Drawing, ...]
-    sheets: tuple[Sheet, ...]
+    drawing: Drawing
+    sheets: tuple[Sheet, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
@@ -287,6 +280,23 @@ class Trained:
     """A figure from the search of its experiment, which has the figure's name; `make` takes the search's results."""
 
     make: Callable[[SearchResults], Reproduction]
+
+    def make_with_price(self, results: SearchResults) -> Reproduction:
+        """What the figure makes of the results, with a note on who is protected, and the price where someone is."""
+        made = self.make(results)
+        if not results.prices:
+            return replace(made, notes=(*made.notes, PUBLIC))
+        sheets = (_sheet_of_prices_by_accountant(results), *made.sheets)
+        return replace(made, notes=(*made.notes, ACCOUNT), sheets=sheets)
+
+
+def _sheet_of_prices_by_accountant(results: SearchResults) -> Sheet:
+    """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
+    return sheet_of_formatted_values(
+        f"Price: epsilon at delta {delta_text_rounded_up(results.facts.delta)}",
+        ("noise multiplier", "one run, papers' accountant", "one run, our accountant", "the whole search"),
+        [(one.noise_multiplier, one.papers, one.ours, results.facts.epsilon) for one in results.prices],
+    )
 
 
 @cache

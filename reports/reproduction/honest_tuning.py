@@ -9,8 +9,8 @@ sigma^2 ln(1/q) the divergence of a sampled Gaussian jumps, and a small sample r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,7 +27,7 @@ ORDERS: tuple[float, ...] = tuple(
 )
 MOMENTS = Rdp(conversion=Conversion.MIRONOV, orders=ORDERS)
 MOST_CANDIDATES = 2000
-"""Largest number of candidates in the bisection of `_row_of_affordable_candidates`."""
+"""Largest number of candidates in the bisection of `_number_of_affordable_candidates`."""
 
 
 def _random_stopping_event(candidates: int, run: DpEvent) -> DpEvent:
@@ -82,34 +82,19 @@ class CandidatesRow:
 
 @dataclass(frozen=True, kw_only=True)
 class BlowUpRow:
-    """A point of Figure 1, left: one run alone, and the same run as the only try of random stopping."""
+    """A point of Figure 1, left and right: one run alone, the same run as the only try of random stopping, and how many
+    candidates composition affords for that price.
+    """
 
     records: int
     one_run: float
     random_stopping: float
+    candidates: int
 
     @property
     def ratio(self) -> float:
         """The rule's epsilon divided by the run's epsilon."""
         return self.random_stopping / self.one_run
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoppingRow:
-    """A point of Figure 1, middle: epsilon of random stopping with 1 / gamma expected tries."""
-
-    records: int
-    gamma: float
-    epsilon: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class AffordableRow:
-    """A point of Figure 1, right: candidates that composition affords for random stopping's least price."""
-
-    records: int
-    epsilon: float
-    candidates: int
 
 
 def rows_of_table_3() -> tuple[CostRow, ...]:
@@ -144,38 +129,28 @@ def crossing_number_of_candidates(rows: Iterable[CandidatesRow]) -> int:
 
 
 def rows_of_figure_1_blow_up(records: Iterable[int]) -> tuple[BlowUpRow, ...]:
-    """The price of random stopping with gamma = 1 (one try) and of the run alone."""
+    """The price of the run alone and of random stopping with gamma = 1 (one try), and the candidates at that price."""
     return tuple(
         BlowUpRow(
             records=size,
             one_run=MOMENTS.epsilon(_event_of_one_run(size), DELTA, Adjacency.ADD_OR_REMOVE_ONE),
-            random_stopping=_random_stopping_epsilon(size, gamma=1.0),
+            random_stopping=price,
+            candidates=_number_of_affordable_candidates(size, price),
         )
         for size in records
+        for price in (_random_stopping_epsilon(size, gamma=1.0),)
     )
 
 
-def rows_of_figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[StoppingRow, ...]:
-    """The price of random stopping over gamma; it grows little with the number of expected tries."""
-    gammas = tuple(gammas)
-    return tuple(
-        StoppingRow(records=size, gamma=gamma, epsilon=_random_stopping_epsilon(size, gamma=gamma))
-        for size in records
-        for gamma in gammas
-    )
+def epsilons_of_figure_1_stopping(records: Iterable[int], gammas: Sequence[float]) -> dict[int, tuple[float, ...]]:
+    """The price of random stopping over gamma, by number of records; it grows little with the expected tries."""
+    return {size: tuple(_random_stopping_epsilon(size, gamma=gamma) for gamma in gammas) for size in records}
 
 
-def rows_of_figure_1_affordable(records: Iterable[int]) -> tuple[AffordableRow, ...]:
-    """The number of candidates by composition at the price of random stopping with gamma = 1."""
-    return tuple(_row_of_affordable_candidates(size, _random_stopping_epsilon(size, gamma=1.0)) for size in records)
-
-
-def _row_of_affordable_candidates(records: int, epsilon: float) -> AffordableRow:
-    low, high = 0, MOST_CANDIDATES
-    while low < high:
-        middle = math.ceil((low + high) / 2)
-        low, high = (middle, high) if _composition_epsilon(records, middle) <= epsilon else (low, middle - 1)
-    return AffordableRow(records=records, epsilon=epsilon, candidates=low)
+def _number_of_affordable_candidates(records: int, epsilon: float) -> int:
+    """The largest number of candidates up to `MOST_CANDIDATES` that composition affords."""
+    counts = range(1, MOST_CANDIDATES + 1)
+    return bisect_right(counts, epsilon, key=partial(_composition_epsilon, records))
 
 
 def _epsilon_of_table_cell(data: PaperDataSet, tuned: Callable[[DpEvent], DpEvent]) -> float:

@@ -53,11 +53,6 @@ NORMS = {"gradient_norm_q50": "the median", "gradient_norm_q90": "the 90 % quant
 SMALLEST, LARGEST = 1e-9, 1e9
 """Losses are drawn as if they were in this range; those of diverged runs are the largest."""
 
-PUBLIC = (
-    "The data set is a public benchmark, or made up, and was declared public for this figure: its runs reveal the "
-    "exact training loss, so they protect nobody, whatever their noise."
-)
-
 Course = pd.DataFrame
 """One run's learning curve: a row per recorded step, with `step`, `training_loss` and `training_accuracy` (or nan)."""
 
@@ -152,7 +147,7 @@ def draw_learning_curves(runs: pd.DataFrame, families: Sequence[Family]) -> Draw
         for title, column in (("training loss", LOSS), ("training accuracy", ACCURACY))
     ]
     families_text = " and ".join(f"{method_label(family.method)} over {family.letter}" for family in families)
-    return draw_charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", panels)
+    return draw_charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", *panels)
 
 
 def evidence_that_bounding_raises_loss(courses: Mapping[Family, Courses]) -> ClaimEvidence:

@@ -112,8 +112,8 @@ def findings_on_results(results: SearchResults) -> tuple[Finding, ...]:
 
 
 def reproduction_of_results(figure: Trained, results: SearchResults) -> Reproduction:
-    """A figure with training: its pictures, and every claim that its table can test."""
-    return replace(figure.make(results), findings=findings_on_results(results))
+    """A figure with training: what it makes, the search's price, and every claim that its table can test."""
+    return replace(figure.make_with_price(results), findings=findings_on_results(results))
 
 
 MARGINS: tuple[Margin, ...] = (

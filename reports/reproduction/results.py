@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,15 +27,11 @@ from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_p
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.reports.content.facts import read_bill
-from dpsweep.reports.content.formatting import setting_text
 from dpsweep.reports.content.sweep_table import State, Sweep
-from dpsweep.reports.reproduction.processor_time import ProcessorTime, read_processor_time
+from dpsweep.reports.reproduction.processor_time import read_processor_time
 from dpsweep.reports.statistics.point_scores import NOISE, STEPS
 
 NOBODY = "protects nobody, since the data were declared public"
-MOST_VALUES = 4
-"""Values of a setting that are written out; of more, the ends are."""
-
 Number = TypeVar("Number", int, float)
 
 
@@ -74,28 +70,6 @@ class TrainingFacts:
         several = ("batch_sizes", "steps", "noise_multipliers", "commits")
         return cls(**{**form, **{name: tuple(form[name]) for name in several}})
 
-    @property
-    def sizes_sentence(self) -> str:
-        """The sizes in one sentence."""
-        repeats = f", {self.runs // self.points} each" if self.runs > self.points else ""
-        noise = f"noise multiplier {_range_text(self.noise_multipliers)}"
-        return (
-            f"{self.points} points{repeats}, on `{self.account}` ({self.records} records); batches of "
-            f"{_range_text(self.batch_sizes)}; {_range_text(self.steps)} steps; {noise}; the whole search "
-            f"{self._price_text}."
-        )
-
-    @property
-    def provenance_sentence(self) -> str:
-        """Date, commit and cost in one sentence."""
-        commits = " and ".join(f"`{commit}`" for commit in self.commits) or "an unknown commit"
-        cost = "a cost that was not measured" if self.core_minutes is None else f"{self.core_minutes:.3g} core-minutes"
-        return f"Trained on {self.ended[:10]} at {commits}, with torch {self.versions.get('torch', '?')}, in {cost}."
-
-    @property
-    def _price_text(self) -> str:
-        return self.epsilon if self.epsilon == NOBODY else f"epsilon {self.epsilon} at delta {setting_text(self.delta)}"
-
 
 def training_facts_of_sweep(sweep: Sweep, noises: Iterable[float]) -> TrainingFacts:
     """The facts of a finished sweep with these noise multipliers, and the processor time in the figure's folder."""
@@ -116,29 +90,13 @@ def training_facts_of_sweep(sweep: Sweep, noises: Iterable[float]) -> TrainingFa
         began=min((result.started for result in results), default=""),
         ended=max((result.ended for result in results), default=""),
         commits=cost.commits,
-        core_minutes=_minutes_of_processor_time(cost),
+        core_minutes=None if cost.seconds is None else round(cost.seconds / 60, 2),
         versions={name: text for result in results for name, text in result.versions.items()},
     )
 
 
-def _minutes_of_processor_time(cost: ProcessorTime) -> float | None:
-    return None if cost.seconds is None else round(cost.seconds / 60, 2)
-
-
 def _sorted_distinct_values(values: Iterable[Number]) -> tuple[Number, ...]:
     return tuple(sorted(set(values)))
-
-
-def _range_text(values: Sequence[float]) -> str:
-    """All of up to four values, or the ends.
-
-    >>> _range_text((2.0, 8.0)), _range_text((1, 2, 3, 4, 5)), _range_text((7,)), _range_text(())
-    ('2 and 8', '1 to 5', '7', 'none')
-    """
-    if len(values) > MOST_VALUES:
-        return f"{setting_text(values[0])} to {setting_text(values[-1])}"
-    *others, last = map(setting_text, values) if values else ("none",)
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 RunCurve = tuple[Mapping[str, Any], ...]

@@ -22,12 +22,9 @@ from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_p
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.bodies import require_spending_body
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import delta_text_rounded_up
 from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import setting_text
 from dpsweep.reports.content.sweep_table import read_sweep
-from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.reproduction.finding import sheet_of_formatted_values
 from dpsweep.reports.reproduction.processor_time import record_processor_time
 from dpsweep.reports.reproduction.results import SearchResults, results_of_sweep
 
@@ -41,11 +38,6 @@ The file of a published vocabulary is no such override, nor is the launcher of j
 
 PLAN = re.compile(r"Plan ([0-9a-f]+) on (\S+)")
 """The first line of a plan's price."""
-
-ACCOUNT = (
-    "The data set is a public benchmark, or made up. Its runs were charged to an account in a separate ledger of this "
-    "figure: the price is what the same runs would cost on private records."
-)
 
 
 class TrainingFailed(DpsweepError):
@@ -192,12 +184,3 @@ def raise_budget_if_charged_runs_were_lost(words: Sequence[str], ledger: Ledger)
         flush=True,
     )
     return True
-
-
-def sheet_of_prices_by_accountant(results: SearchResults) -> Sheet:
-    """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
-    return sheet_of_formatted_values(
-        f"Price: epsilon at delta {delta_text_rounded_up(results.facts.delta)}",
-        ("noise multiplier", "one run, papers' accountant", "one run, our accountant", "the whole search"),
-        [(one.noise_multiplier, one.papers, one.ours, results.facts.epsilon) for one in results.prices],
-    )

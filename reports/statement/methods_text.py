@@ -160,7 +160,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """How a run trains, and what its score reads."""
     unit, configs = (
         escape_tex(context.sweep.plan.unit),
-        [trial.config for trial in context.sweep.planned_trials_and_final_runs],
+        [trial.config for trial in context.sweep.plan.all_runs],
     )
     samplers = {
         work: None

@@ -201,9 +201,7 @@ def floating_point_line(context: Context) -> Line:
             _BASIS,
             assumed,
         )
-    steps = max(
-        max(trial.config["steps"], number_of_priced_steps(trial)) for trial in sweep.planned_trials_and_final_runs
-    )
+    steps = max(max(trial.config["steps"], number_of_priced_steps(trial)) for trial in sweep.plan.all_runs)
     attempts = sum(charge.number_of_paid_attempts for charge in bill.charges)
     runs = attempts if sweep.shown.compared else 1  # the number of tries is secret
     card = 0 if sweep.card is None else len(sweep.card.counts)

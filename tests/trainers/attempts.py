@@ -24,9 +24,9 @@ from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
-from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Outcome, Run
 from tests.places import both
+from tests.trainers.single_run import train
 
 SHAPE, CLASSES, RECORDS = (6,), 3, 20
 RUN = Run(

@@ -27,8 +27,8 @@ from dpsweep.trainers.methods.named_methods import (
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, standard_normal
-from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
+from tests.trainers.single_run import train
 
 SHAPE, CLASSES, NOMINAL = (6,), 3, 90
 TRAINERS = [

@@ -56,7 +56,6 @@ _BLOCK_BYTES = 2**24
 _READERS, _ALONE_BYTES = 8, 2**20
 """Threads that read the rows of a batch, and the bytes that one thread reads alone."""
 
-_PRIVATE = 0o600
 _SUFFIX = ".hashes"
 _SETTLED_SECONDS = 0.1
 """The age of a file from which a further change is sure to change its time of change."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.mismatches import Mismatches, mismatches_refused, nearest_name_text
+from dpsweep.trainers.data.mismatches import Mismatches, Places, mismatches_refused, nearest_name_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,45 +56,26 @@ class ColumnKind(Enum):
     DAY = auto()
 
 
-class TableColumn(Protocol):
+class TableColumn(Places, Protocol):
     """One column of a table. Its mismatches with a declaration are added to `found`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    def place_text(self, index: int) -> str:
-        """Where the value at this index is."""
-        ...
-
-    def value_text(self, index: int) -> str:
-        """The value at this index, as a message shows it."""
-        ...
 
     def numbers(self, found: Mismatches) -> NDArray[np.float64]:
         """The finite numbers [n]; NaN for a missing one, and for any other value, which is a mismatch."""
-        ...
 
     def days(self, form: str, found: Mismatches) -> NDArray[np.float64]:
         """The days [n] since 1970, of texts in this form; NaN for a missing one, and for a mismatch."""
-        ...
 
     def places_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each value in the public list [n], `UNLISTED` or `EMPTY`."""
-        ...
 
     def places_of_empty_cells(self) -> NDArray[np.bool_]:
         """Which values are missing [n]."""
-        ...
 
     def unit_identifiers(self) -> list[bytes]:
         """The units that the values identify, one for each record; a missing one is refused."""
-        ...
 
     def texts(self) -> list[str]:
         """The values as texts, one for each record; a missing one is empty."""
-        ...
 
 
 def positions_in_list(column: TableColumn, listed: Sequence[str], found: Mismatches | None = None) -> NDArray[np.int64]:

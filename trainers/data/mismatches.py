@@ -34,15 +34,12 @@ class Places(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
-        ...
 
     def place_text(self, index: int) -> str:
         """Where the value at this index is, such as `line 3 of visits.csv`."""
-        ...
 
     def value_text(self, index: int) -> str:
         """The value at this index, as a message shows it."""
-        ...
 
 
 @dataclass

@@ -11,7 +11,7 @@ Texts become bounded counts of hashed words; no vocabulary is computed from the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -76,30 +76,6 @@ UPRIGHT = "stored"
 
 NEXT_TOKEN = "next_token"
 """The `output` of a language model; other forms state none."""
-
-
-def preprocessing_form_of_columns(
-    columns: Iterable[str],
-    bounds: Mapping[str, tuple[float, float]],
-    labels: Sequence[str] | None,
-    categories: Mapping[str, Sequence[str]] | None = None,
-    unlisted: str = "refused",
-) -> Form:
-    """Columns in order: numbers clamped to `bounds` and scaled to [0, 1], categories one-hot over a public list.
-
-    `unlisted` says what a category that is not in its list becomes: `refused`, or `zeros` in place of a one.
-    """
-    listed = categories or {}
-    values: dict[str, Form] = {name: {"values": list(listed[name])} for name in listed}
-    if unlisted != "refused":
-        values = {name: {**form, "unlisted": unlisted} for name, form in values.items()}
-    forms = [
-        {"name": name, **values[name]}
-        if name in listed
-        else {"name": name, "low": bounds[name][0], "high": bounds[name][1]}
-        for name in columns
-    ]
-    return preprocessing_form_of_feature_columns(forms, labels)
 
 
 def preprocessing_form_of_feature_columns(columns: Sequence[Form], labels: Sequence[str] | None) -> Form:

@@ -39,7 +39,6 @@ class Pretrained(Protocol):
 
     def published_parameters(self) -> Mapping[str, Tensor]:
         """All published parameters by name."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

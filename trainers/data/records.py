@@ -131,24 +131,19 @@ class ArrayOnDisk(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """[m, *shape]."""
-        ...
 
     @property
     def dtype(self) -> torch.dtype:
         """uint8 or float32, the type of the rows that are read."""
-        ...
 
     def read_rows(self, positions: NDArray[np.int64]) -> torch.Tensor:
         """The rows at these positions [k, *shape], in their order."""
-        ...
 
     def read_ahead(self, positions: NDArray[np.int64]) -> None:
         """Begins to read these rows, which are asked for next; does not wait for them."""
-        ...
 
     def known_hashes(self, key: bytes) -> NDArray[np.uint8] | None:
         """The hashes by this public key of all records of the file [m, size], if they are known."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -262,19 +262,15 @@ class TableFile(Protocol):
 
     def read_columns(self, names: Sequence[str]) -> Mapping[str, TableColumn]:
         """The columns with these names, each there once."""
-        ...
 
     def batches(self, names: Sequence[str]) -> Iterator[Mapping[str, TableColumn]]:
         """The same columns, some rows at a time; one batch at least."""
-        ...
 
     def kinds_of_columns(self) -> Mapping[str, ColumnKind | None]:
         """All columns, and what their types say, None where there are none; no record is read."""
-        ...
 
     def content_hash_of_table(self) -> Content:
         """The content that identifies the table."""
-        ...
 
 
 def _parquet_table_file(path: Path, file: str) -> ArrowTable:

@@ -42,22 +42,18 @@ class Vocabulary(Protocol):
     @property
     def words(self) -> int:
         """The declared number of entries."""
-        ...
 
     @property
     def padding(self) -> int:
         """The declared token number after a text's last word."""
-        ...
 
     @property
     def file(self) -> str | None:
         """The path or name of its file, which a model card states; None where it has none."""
-        ...
 
     @property
     def sha256(self) -> str | None:
         """The checksum of its file; None where it has none."""
-        ...
 
     def check_vocabulary_file(self) -> None:
         """Read the vocabulary's file, and nothing else.
@@ -70,7 +66,6 @@ class Vocabulary(Protocol):
 
         Guarantee: a row is a function of its own text and of the vocabulary alone.
         """
-        ...
 
 
 def pad_rows(rows: Iterable[list[int]], length: int, padding: int) -> NDArray[np.float32]:

@@ -27,15 +27,12 @@ class Augmentation(Protocol):
     @property
     def multiplicity(self) -> int:
         """The number of copies of each example."""
-        ...
 
     def check_shape(self, shape: Sequence[int]) -> None:
         """Raises ValueError if this augmentation does not fit examples of this shape."""
-        ...
 
     def augmented_copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """The copies [n * multiplicity, *shape] of inputs [n, *shape]; copies of one example are adjacent."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

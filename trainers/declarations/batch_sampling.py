@@ -30,6 +30,8 @@ from dpsweep.accounting.validation import positive_int
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Batches = tuple[NDArray[np.int64], NDArray[np.int64]]
+
 
 _SPREAD = 4  # standard deviations above the mean: a second round of gaps is rare and only costs time
 
@@ -43,25 +45,19 @@ class Sampler(Hashable, Protocol):
     @property
     def batch_size(self) -> int:
         """The public divisor of the sums, independent of the number of records drawn."""
-        ...
 
     def steps_per_period(self, records: int) -> int:
         """The number of steps that are drawn, charged and ended together, at this nominal size; often 1."""
-        ...
 
     def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """The event of one period's steps on a data set of nominal size `records`."""
-        ...
 
-    def draw_batch_indices(
-        self, rows: int, available: int, records: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def draw_batch_indices(self, rows: int, available: int, records: int, rng: np.random.Generator) -> Batches:
         """The indices of the records in each step of a period, for `rows` independent draws, and the batch sizes.
 
         The indices are sorted by step, then by draw. Within one draw of one step they are distinct and ascending, and
         there may be none. The batch sizes [period * rows] have the same order. Indices are below `available`.
         """
-        ...
 
 
 def privacy_event_counts_of_run(
@@ -109,9 +105,7 @@ class Poisson(_BatchOfSize):
         """One Poisson-sampled Gaussian step at the rate batch_size / records."""
         return poisson_gaussian(sample_rate=self._sample_rate(records), noise_multiplier=noise_multiplier)
 
-    def draw_batch_indices(
-        self, rows: int, available: int, records: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def draw_batch_indices(self, rows: int, available: int, records: int, rng: np.random.Generator) -> Batches:
         """The records with a successful Bernoulli trial, one trial each at the rate batch_size / records."""
         return draw_by_independent_coins(rows, available, self._sample_rate(records), rng)
 
@@ -152,9 +146,7 @@ class CyclicPoisson(_BatchOfSize):
             return poisson_gaussian(sample_rate=rate, noise_multiplier=noise_multiplier)
         return shuffled_gaussian(epochs=1, steps=self.parts, noise_multiplier=noise_multiplier, sample_rate=rate)
 
-    def draw_batch_indices(
-        self, rows: int, available: int, records: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def draw_batch_indices(self, rows: int, available: int, records: int, rng: np.random.Generator) -> Batches:
         """One step's draws from a part of `available` records, as indices into the part."""
         return draw_by_independent_coins(rows, available, self._sample_rate(records), rng)
 
@@ -184,9 +176,7 @@ class FixedSize(_BatchOfSize):
             records=records, batch_size=self.batch_size, noise_multiplier=noise_multiplier
         )
 
-    def draw_batch_indices(
-        self, rows: int, available: int, records: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def draw_batch_indices(self, rows: int, available: int, records: int, rng: np.random.Generator) -> Batches:
         """A uniform subset for each row; ValueError if there are fewer records than were declared and charged."""
         if available < records:
             raise ValueError(f"Expected records={available} to be the {records} that were declared, or more.")
@@ -217,9 +207,7 @@ class Shuffle(_BatchOfSize):
         """An epoch: one Gaussian mechanism."""
         return shuffled_gaussian(epochs=1, steps=self.steps_per_period(records), noise_multiplier=noise_multiplier)
 
-    def draw_batch_indices(
-        self, rows: int, available: int, records: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def draw_batch_indices(self, rows: int, available: int, records: int, rng: np.random.Generator) -> Batches:
         """The records, sorted by their random steps."""
         steps = self.steps_per_period(records)
         place = rng.integers(steps, size=(rows, available)) * rows + np.arange(rows)[:, None]
@@ -252,9 +240,7 @@ def check_steps_are_whole_periods(sampler: Sampler, records: int, **steps: int |
             raise ValueError(f"Expected {name}={value} to be whole {word} of {period} steps.")
 
 
-def draw_by_independent_coins(
-    rows: int, available: int, rate: float, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def draw_by_independent_coins(rows: int, available: int, rate: float, rng: np.random.Generator) -> Batches:
     """The records of `rows` draws, each with one Bernoulli trial at this rate for every record, and the batch sizes.
 
     The code draws the gaps between successes, which are geometric: the distribution is the same, and the work is

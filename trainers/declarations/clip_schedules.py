@@ -33,11 +33,9 @@ class BoundSchedule(Hashable, Protocol):
     @property
     def noise(self) -> Noise:
         """The constant property: the noise's standard deviation, or its ratio to the bound."""
-        ...
 
     def factor(self, step: int, steps: int) -> float:
         """The factor at `step` (from 0) of a run of `steps`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,6 @@ class CorrelatedNoise(Protocol):
 
     def coefficients_for_run(self, schedule: LearningRate, steps: int) -> Floats:
         """The coefficients for a run with this learning rate schedule and number of steps."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

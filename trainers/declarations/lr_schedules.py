@@ -15,7 +15,6 @@ class LearningRate(Protocol):
 
     def factor(self, step: int, steps: int) -> float:
         """The factor at `step` (from 0) of a run of `steps`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,19 +49,15 @@ class Metric(Protocol):
 
     def check_class_count(self, classes: int) -> None:
         """Raises ValueError if this metric is not defined for `classes` classes (2 or more)."""
-        ...
 
     def number_of_cells(self, classes: int) -> int:
         """The number of cells of the table: public, independent of the records."""
-        ...
 
     def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cell [n] of each record, of outputs [n, classes] as logits and targets [n]."""
-        ...
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The metric and its 95 % interval from counts [cells], each with Gaussian noise of this deviation."""
-        ...
 
     def intervals_at_level(
         self, counts: NDArray[np.float64], noise_std: float, level: float, *, whole_units: bool
@@ -70,11 +66,9 @@ class Metric(Protocol):
 
         With `whole_units` a unit adds 1 to one cell, otherwise it adds fractions that sum to 1.
         """
-        ...
 
     def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
         """The counts [cells] of so many units in classes of equal size, this share of them right; None if unknown."""
-        ...
 
 
 OTHER_NAMES: Mapping[str, str] = {

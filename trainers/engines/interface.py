@@ -194,7 +194,6 @@ class Engine(Protocol):
 
     def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] in float64, by the trainable parameters in their order, and each unit's norm before bounding."""
-        ...
 
 
 def _pad_rows(rows: Tensor, length: int) -> Tensor:

@@ -108,26 +108,21 @@ class LayerGradient(Protocol):
     @property
     def stored_numbers_per_example(self) -> int:
         """The numbers that are kept for an example until the sum, where they need much memory; else 0."""
-        ...
 
     def per_example_norms(self) -> Tensor:
         """The norm of each example's gradient: [n] in float64."""
-        ...
 
     def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds sum_i factors_i * gradient_i to `total`, which has the parameter's shape and is in float64.
 
         The sum is in float64 too, of summands that are functions of their own example or of their own block alone.
         """
-        ...
 
     def to_dtype(self, dtype: torch.dtype) -> LayerGradient:
         """The same gradients in this dtype, for dtypes that have all of their numbers."""
-        ...
 
     def with_marked_examples_zeroed(self, non_finite: Tensor) -> LayerGradient:
         """The same gradients with zero for the examples that are marked in `non_finite` [n]."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,8 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 from dpsweep.trainers.engines.interface import Unsupported, gradients_as_rows
 from dpsweep.trainers.engines.layer_gradients import DenseGradient, LayerGradient
 from dpsweep.trainers.engines.layers import LAYERS
+
+Gradient = TypeVar("Gradient")
 
 
 class Treatment(Enum):
@@ -104,27 +106,43 @@ class Recorder(Protocol):
 
     def attach_returning_undo(self) -> Callable[[], None]:
         """Begins to record the layer's calls; the returned function ends it and undoes all changes."""
-        ...
 
     def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients of the last pass by each trainable parameter's name; what was recorded is forgotten.
 
         Errors: Unsupported for calls that cannot be recorded, and for parameters that the loss does not depend on.
         """
-        ...
 
 
 _ROWS = "to be called with one tensor, one row for each example or one for all"
 
 
 @dataclass(kw_only=True, eq=False)
-class RuledLayer:
-    """The recorder of a layer in `LAYERS`: a hook on its output applies the rule as soon as its gradient is known."""
+class _CalledOnce(Generic[Gradient]):
+    """What recorders of layers that are called once in a pass share; `_gradients` are by each parameter's name."""
 
     layer: Layer
     current: RecordedPass
     _called: bool = False
-    _gradients: Mapping[str, LayerGradient] = field(default_factory=dict)
+    _gradients: dict[str, Gradient] = field(default_factory=dict)
+
+    def _begin_call(self) -> None:
+        if self._called:
+            raise Unsupported(self.layer.name, self.layer.module, "to be called once in a pass")
+        self._called = True
+
+    def _take_gradients(self) -> dict[str, Gradient]:
+        """The gradients of the pass, which are forgotten here."""
+        gradients, self._gradients, self._called = self._gradients, {}, False
+        if gradients.keys() != self.layer.trained.keys():
+            condition = "to be called once in a pass, and the loss to depend on it"
+            raise Unsupported(self.layer.name, self.layer.module, condition)
+        return gradients
+
+
+@dataclass(kw_only=True, eq=False)
+class RuledLayer(_CalledOnce[LayerGradient]):
+    """The recorder of a layer in `LAYERS`: a hook on its output applies the rule as soon as its gradient is known."""
 
     def attach_returning_undo(self) -> Callable[[], None]:
         """Adds a forward hook."""
@@ -133,9 +151,7 @@ class RuledLayer:
     def _record_call(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not self.current.active:
             return output
-        if self._called:
-            raise Unsupported(self.layer.name, module, "to be called once in a pass")
-        self._called = True
+        self._begin_call()
         if len(arguments) != 1 or not isinstance(arguments[0], Tensor):
             raise Unsupported(self.layer.name, module, _ROWS)
         inputs = self._repeat_shared_values_per_example(arguments[0].detach(), arguments[0])
@@ -162,17 +178,12 @@ class RuledLayer:
             raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
         rule = LAYERS[type(self.layer.module)]
         with self.current.autocast_context_for_narrow_dtype(gradient):
-            self._gradients = rule(
-                self.layer.module, self.layer.trained, self.current.to_parameter_dtype(inputs), gradient
-            )
+            values = self.current.to_parameter_dtype(inputs)
+            self._gradients = dict(rule(self.layer.module, self.layer.trained, values, gradient))
 
     def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients of the pass."""
-        gradients, self._gradients, self._called = self._gradients, {}, False
-        if gradients.keys() != self.layer.trained.keys():
-            condition = "to be called once in a pass, and the loss to depend on it"
-            raise Unsupported(self.layer.name, self.layer.module, condition)
-        return gradients
+        return self._take_gradients()
 
 
 Copies = Mapping[str, Tensor]
@@ -194,13 +205,8 @@ COPIED: Mapping[type[nn.Module], Callable[..., Tensor]] = MappingProxyType(
 
 
 @dataclass(kw_only=True, eq=False)
-class CopiedParameters:
+class CopiedParameters(_CalledOnce[Tensor]):
     """The recorder of a layer in `COPIED`, whose method `forward` is replaced."""
-
-    layer: Layer
-    current: RecordedPass
-    _called: bool = False
-    _gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def attach_returning_undo(self) -> Callable[[], None]:
         """Replaces the module's `forward`."""
@@ -219,9 +225,7 @@ class CopiedParameters:
 
     def _copy_parameters_per_example(self) -> Copies:
         """New leaves of the graph, whose gradients are awaited if the parameter is trained."""
-        if self._called:
-            raise Unsupported(self.layer.name, self.layer.module, "to be called once in a pass")
-        self._called = True
+        self._begin_call()
         copies = {}
         for name, parameter in self.layer.module.named_parameters():
             copies[name] = parameter.detach().repeat(self.current.examples, *[1] * parameter.ndim)
@@ -238,11 +242,7 @@ class CopiedParameters:
 
     def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients by the copies."""
-        gradients, self._gradients, self._called = self._gradients, {}, False
-        if gradients.keys() != self.layer.trained.keys():
-            condition = "to be called once in a pass, and the loss to depend on it"
-            raise Unsupported(self.layer.name, self.layer.module, condition)
-        return {name: DenseGradient(rows=rows) for name, rows in gradients.items()}
+        return {name: DenseGradient(rows=rows) for name, rows in self._take_gradients().items()}
 
 
 @dataclass(kw_only=True, eq=False)

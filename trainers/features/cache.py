@@ -107,7 +107,6 @@ def _features_of_batch(module: nn.Module, batch: Tensor) -> Tensor:
 
 PROBES_FILE = f"probes{SUFFIX}"
 TENSOR, RECORDS, SHA256 = "features", "records", "sha256"
-PRIVATE, FOLDER = 0o600, 0o700
 
 
 def _show_no_progress(done: int, total: int) -> None:

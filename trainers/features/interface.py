@@ -49,22 +49,18 @@ class Extractor(Protocol):
     @property
     def size(self) -> int:
         """The number of features of a record; None before planning, if the extractor has `settings_from_shape`."""
-        ...
 
     @property
     def norm(self) -> float:
         """The Euclidean norm that every row of features is scaled to: a public constant."""
-        ...
 
     @property
     def fallback(self) -> str:
         """A sentence on what runs without the extractor."""
-        ...
 
     @property
     def trained_on(self) -> str | None:
         """The public data that the weights were trained on; None if there are no weights."""
-        ...
 
     def check(self, form: InputForm) -> None:
         """Refuse inputs that the extractor cannot read.
@@ -80,7 +76,6 @@ class Extractor(Protocol):
 
     def module(self, form: InputForm) -> nn.Module:
         """The extractor with its weights, in evaluation mode: inputs [n, *form.shape] to features [n, size]."""
-        ...
 
 
 @runtime_checkable
@@ -92,7 +87,6 @@ class ExtractorWithFacts(Protocol):
 
         Errors: ValueError or `BadInput`, one sentence.
         """
-        ...
 
 
 def check_extractor_settings(extractor: Extractor) -> None:

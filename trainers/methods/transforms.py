@@ -67,19 +67,15 @@ class GradientTransform(Protocol):
     @property
     def norm_bound(self) -> float:
         """The largest possible norm of a transformed gradient."""
-        ...
 
     def factors(self, norms: Tensor) -> Tensor:
         """The factors [..., n] for gradients of these norms [..., n], in the dtype of the norms; n may be 0."""
-        ...
 
     def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """The signed lengths [..., n] after the transform of these [..., n]: lengths * factors(|lengths|)."""
-        ...
 
     def with_smaller_bound(self, factor: float) -> GradientTransform:
         """The same transform with `factor` in (0, 1] times the bound; ValueError if that makes no sense."""
-        ...
 
 
 def require_bounded_lengths(transform: GradientTransform) -> None:

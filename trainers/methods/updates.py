@@ -104,16 +104,37 @@ class Moments:
         return self.first / (1 - beta1**self.steps), self.second / (1 - beta2**self.steps)
 
 
-def _add_gradient_to_moments(moments: Moments, gradient: Tensor, beta1: float, beta2: float) -> Moments:
-    return Moments(
-        first=moments.first.lerp(gradient, 1 - beta1),
-        second=moments.second.lerp(gradient.square(), 1 - beta2),
-        steps=moments.steps + 1,
-    )
+@dataclass(frozen=True, kw_only=True)
+class _BothMoments(Update[Moments]):
+    """Steps along the bias-corrected mean gradient, scaled by the bias-corrected mean square."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    def __post_init__(self) -> None:
+        decay_rate("beta1", self.beta1)
+        decay_rate("beta2", self.beta2)
+
+    def start(self, weights: Tensor) -> Moments:
+        """Both averages at 0."""
+        return Moments(first=weights.new_zeros(weights.shape), second=weights.new_zeros(weights.shape))
+
+    def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
+        """The corrected mean, scaled."""
+        moments = Moments(
+            first=state.first.lerp(gradient, 1 - self.beta1),
+            second=state.second.lerp(gradient.square(), 1 - self.beta2),
+            steps=state.steps + 1,
+        )
+        return moments, self._scaled(*moments.without_bias_of_start(self.beta1, self.beta2), noise_std)
+
+    @abstractmethod
+    def _scaled(self, mean: Tensor, mean_square: Tensor, noise_std: Tensor) -> Tensor:
+        """The corrected mean, scaled by the corrected mean square."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(Update[Moments]):
+class Adam(_BothMoments):
     """Steps along the bias-corrected mean gradient, divided by the root of the bias-corrected mean square.
 
     Source: Kingma & Ba 2015, Algorithm 1.
@@ -121,28 +142,19 @@ class Adam(Update[Moments]):
 
     works: ClassVar[tuple[Work, ...]] = (KINGMA_2015,)
 
-    beta1: float = 0.9
-    beta2: float = 0.999
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        decay_rate("beta1", self.beta1)
-        decay_rate("beta2", self.beta2)
+        super().__post_init__()
         positive("eps", self.eps)
 
-    def start(self, weights: Tensor) -> Moments:
-        """Both averages at 0."""
-        return Moments(first=weights.new_zeros(weights.shape), second=weights.new_zeros(weights.shape))
-
-    def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
-        """The corrected mean divided by the root of the corrected mean square plus eps."""
-        moments = _add_gradient_to_moments(state, gradient, self.beta1, self.beta2)
-        mean, mean_square = moments.without_bias_of_start(self.beta1, self.beta2)
-        return moments, mean / (mean_square.sqrt() + self.eps)
+    def _scaled(self, mean: Tensor, mean_square: Tensor, noise_std: Tensor) -> Tensor:
+        """Divided by the root of the mean square plus eps."""
+        return mean / (mean_square.sqrt() + self.eps)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamWithoutNoiseBias(Update[Moments]):
+class AdamWithoutNoiseBias(_BothMoments):
     """Adam with the noise's variance subtracted from the mean square, which it is a constant part of.
 
     The difference, which may be negative by chance, is at least `least`, a mean square.
@@ -151,24 +163,15 @@ class AdamWithoutNoiseBias(Update[Moments]):
 
     works: ClassVar[tuple[Work, ...]] = (TANG_2024,)
 
-    beta1: float = 0.9
-    beta2: float = 0.999
     least: float = 1e-8
 
     def __post_init__(self) -> None:
-        decay_rate("beta1", self.beta1)
-        decay_rate("beta2", self.beta2)
+        super().__post_init__()
         positive("least", self.least)
 
-    def start(self, weights: Tensor) -> Moments:
-        """Both averages at 0."""
-        return Moments(first=weights.new_zeros(weights.shape), second=weights.new_zeros(weights.shape))
-
-    def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
-        """The corrected mean divided by the root of the corrected mean square less the noise's variance."""
-        moments = _add_gradient_to_moments(state, gradient, self.beta1, self.beta2)
-        mean, mean_square = moments.without_bias_of_start(self.beta1, self.beta2)
-        return moments, mean / (mean_square - noise_std.square()).clamp(min=self.least).sqrt()
+    def _scaled(self, mean: Tensor, mean_square: Tensor, noise_std: Tensor) -> Tensor:
+        """Divided by the root of the mean square less the noise's variance."""
+        return mean / (mean_square - noise_std.square()).clamp(min=self.least).sqrt()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -230,11 +230,7 @@ def require_output_shape(
 
     If an example has a target for each position, `target_shape` of them, each column has as many rows.
     """
-    twin = _float64_copy(model)
-    with torch.no_grad():
-        outputs = _output_tensor_for_batch(
-            twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape)
-        )
+    outputs = _outputs_for_seeded_probes(model, example_shape)
     expected, advice = [_PROBES, classes, *target_shape], "as dataset.classes"
     if target_shape:
         advice += " and the positions of dataset.shape; a model that predicts a token at each is model=hf_causal"
@@ -244,10 +240,7 @@ def require_output_shape(
 
 def are_outputs_probabilities(model: nn.Module, example_shape: tuple[int, ...]) -> bool:
     """Whether the outputs for random examples are distributions over several classes, as behind a last softmax."""
-    twin = _float64_copy(model)
-    probes = draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape)
-    with torch.no_grad():
-        outputs = _output_tensor_for_batch(twin, probes)
+    outputs = _outputs_for_seeded_probes(model, example_shape)
     sums = outputs.sum(-1)
     return outputs.shape[-1] > 1 and bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums))
 
@@ -304,6 +297,12 @@ def _is_output_unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other
     """Whether the first example has the same output among the other examples of another batch."""
     mixed = torch.cat([batch[:1], other[1:]])
     return torch.allclose(outputs[0], model(mixed)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
+
+
+@torch.no_grad()
+def _outputs_for_seeded_probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    twin = _float64_copy(model)
+    return _output_tensor_for_batch(twin, _draw_seeded_probes(twin, shape))
 
 
 def _draw_seeded_probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:

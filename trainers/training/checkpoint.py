@@ -18,22 +18,20 @@ import hashlib
 import io
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpsweep.accounting.durable_files import Flushing, flush_folder
+from dpsweep.accounting.durable_files import Flushing, write_bytes
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, from_json, leaves_with_counts, repeat, to_json
+from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
@@ -92,7 +90,7 @@ def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progr
         sha256=sha256,
     )
     files = steps.place.files
-    _write_private_file(files / header.tensors, content)
+    write_bytes(files / header.tensors, content, PRIVATE)
     header.write_checkpoint_header(files)
     remove_tensor_files(files, but=header.tensors)
     return header
@@ -156,15 +154,3 @@ def _update_state_as_dict(state: Any) -> dict[str, Tensor | float] | None:
 
 def _restore_update_state(initial: Any, saved: Mapping[str, Tensor | float] | None) -> Any:
     return initial if saved is None else replace(initial, **saved)
-
-
-def _write_private_file(path: Path, content: bytes) -> None:
-    """Writes a file for its owner alone; the file gets its name when it is complete and on disk."""
-    partial = path.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(partial)), "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
-    flush_folder(path.parent)

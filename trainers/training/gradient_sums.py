@@ -62,7 +62,6 @@ class Sum(Protocol):
 
     def __call__(self, weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
         """The sums [K, P] in float64 at weights [K, P], of gradients transformed to `shrink` times their bounds."""
-        ...
 
 
 class Sums(Protocol):
@@ -77,7 +76,6 @@ class Sums(Protocol):
 
         `rows` are the indices of the models that the rows of weights belong to.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

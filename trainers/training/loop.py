@@ -31,13 +31,13 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_steps_are_whole_periods
 from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
-from dpsweep.trainers.engines.interface import Engine, trainable_parameters
+from dpsweep.trainers.engines.interface import trainable_parameters
 from dpsweep.trainers.methods.named_methods import Projection
 from dpsweep.trainers.methods.updates import Directions, first_state_of_update
 from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.randomness import Lattices, Streams
 from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, NoiseRows, Tally
-from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
+from dpsweep.trainers.training.gradient_sums import Sums
 from dpsweep.trainers.training.learning_curves import CurveRecorder
 from dpsweep.trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
 
@@ -69,48 +69,6 @@ class Averages:
         return iter(self._initial if self._rows is None else self._rows)
 
 
-def train(
-    run: Run,
-    model: nn.Module,
-    engine: Engine,
-    records: Records,
-    streams: Streams,
-    *,
-    device: torch.device | str,
-    chunk: int | None = None,
-    on_step: Callable[[int], None] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    journal: Journal | None = None,
-    since: Progress | None = None,
-    watch: CurveRecorder | None = None,
-) -> Outcome:
-    """Trains `model` in place on `device`, and calls `on_step` after each step with the number of steps done.
-
-    A step is x <- x - lr * factor * (direction((sum_i h_i g_i + z) / batch_size) + weight_decay * x), z ~ N(0,
-    (noise_multiplier * bound)^2), then a projection if the method has one; `run.bounds` gives the noise multiplier and
-    bound of the step.
-    The noisy sum is rounded to the lattice of `dpsweep.trainers.randomness` before any other code reads it.
-    If the run declares an average, `model` ends with the average. A run with non-finite parameters stops, and its
-    outcome is flagged without an exception. `should_stop` is called after each step, or epoch; a stop saves the
-    progress. `since` is the progress of an earlier job: then `streams` must be new.
-    """
-    sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
-    (outcome,) = train_together(
-        [run],
-        [model],
-        sums,
-        records,
-        [streams],
-        device=device,
-        on_step=on_step,
-        should_stop=should_stop,
-        journals=None if journal is None else [journal],
-        since=[since],
-        watch=watch,
-    )
-    return outcome
-
-
 def train_together(
     runs: Sequence[Run],
     models: Sequence[nn.Module],
@@ -126,11 +84,21 @@ def train_together(
     since: Sequence[Progress | None] | None = None,
     watch: CurveRecorder | None = None,
 ) -> tuple[Outcome, ...]:
-    """Trains models of one architecture in place, step by step together; for a step see `train`.
+    """Trains models of one architecture in place on `device`, step by step together.
+
+    A step is x <- x - lr * factor * (direction((sum_i h_i g_i + z) / batch_size) + weight_decay * x), z ~ N(0,
+    (noise_multiplier * bound)^2), then a projection if the method has one; `run.bounds` gives the noise multiplier and
+    bound of the step.
+    The noisy sum is rounded to the lattice of `dpsweep.trainers.randomness` before any other code reads it.
 
     The runs must be at the same step and have the same sampler, schedules and number of steps. Each has its own
     streams; adjacent runs with the same streams draw different numbers from them. With `share`, all use the batches of
-    the first run. A run that diverges leaves the group; the others continue. `watch` records the learning curves.
+    the first run. A run that diverges, whose parameters are not finite, leaves the group, and its outcome is flagged
+    without an exception; the others continue. If the runs declare an average, the models end with it.
+
+    `on_step` is called after each step with the number of steps done, `should_stop` after each step, or epoch; a stop
+    saves the progress. `since` is the progress of earlier jobs: then `streams` must be new. `watch` records the
+    learning curves.
     """
     require_separate_examples(models[0], records.input_shape)
     earlier = since or [None] * len(runs)

@@ -174,11 +174,9 @@ class Journal(Protocol):
 
         It is a part of a group commit: the steps may run when the call has returned.
         """
-        ...
 
     def save_progress(self, progress: Progress) -> None:
         """Saves the progress, also within an interval; the run continues to change the object."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,9 +27,8 @@ def make_reproduction(
     return Reproduction(
         title=title,
         source=f"Yang, Zhang, Chen, Liu 2022, {source}",
-        drawings=(learning.draw_learning_curves(runs, families),),
+        drawing=learning.draw_learning_curves(runs, families),
         sheets=(learning.sheet_of_tuned_learning_rates(runs, families),),
-        notes=(learning.PUBLIC,),
         differences=(OUR_VALUES, *differences),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.drawing import Drawing
@@ -14,7 +13,6 @@ from dpsweep.reports.reproduction.claims import gains_by_range_of_rates
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.one_run import PRINTED
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 
 CNN = "A small CNN, batches of 256 and 150 steps in place of the paper's network."
 FEATURES = "A linear model of frozen public features, batches of 256 and 150 steps in place of the paper's network."
@@ -26,38 +24,32 @@ GAINS = "Gain of the normalized method in points, by its noise, number of random
 SMALL_CNN, FROZEN = (CNN, OTHER_RATES, SAMPLER), (FEATURES, OTHER_RATES, SAMPLER)
 
 
-def reproduction_of_figure_3(results: SearchResults, *, data: str, differences: tuple[str, ...]) -> Reproduction:
-    """One map per method and noise multiplier, as on a sweep's page."""
+def make_reproduction(
+    results: SearchResults,
+    *,
+    title: str,
+    figure: str,
+    data: str,
+    normalized: str = "dpnsgd",
+    clipped: str = "dpsgd",
+    differences: tuple[str, ...] = (),
+) -> Reproduction:
+    """One map per method and noise multiplier, and the gain of the normalized method by the range of learning rates."""
     return Reproduction(
-        title="What DP-NSGD and DP-SGD ask to be tuned",
-        source=f"Yang, Zhang, Chen, Liu 2022, Figure 3, {data}",
-        drawings=(draw_map_per_method_and_noise(results),),
-        sheets=(sheet_of_prices_by_accountant(results), sheet_of_gains_by_range(results, "dpnsgd", "dpsgd")),
-        notes=(ACCOUNT,),
+        title=title.format(data=data),
+        source=f"Yang, Zhang, Chen, Liu 2022, {figure}, {data}",
+        drawing=draw_map_per_method_and_noise(results),
+        sheets=(sheet_of_gains_by_range(results, normalized, clipped),),
         differences=differences,
     )
 
 
 def reproduction_of_printed_figure_3(results: SearchResults) -> Reproduction:
     """Figure 3 for CIFAR-10 and ResNet20, with the paper's epsilons."""
-    whole = reproduction_of_figure_3(results, data="CIFAR-10", differences=())
+    whole = figure_3(results, data="CIFAR-10")
     caption = "Epsilon of one run as the paper prints it, at full scale"
     printed = sheet_of_formatted_values(caption, ("noise multiplier", "epsilon"), list(PRINTED.items()))
     return replace(whole, sheets=(*whole.sheets, printed))
-
-
-def reproduction_of_method_pair(
-    results: SearchResults, *, normalized: str, clipped: str, figure: str, data: str, differences: tuple[str, ...]
-) -> Reproduction:
-    """One map per method and noise multiplier, and the gain of the normalized method by the range of learning rates."""
-    return Reproduction(
-        title=f"{method_label(normalized)} and {method_label(clipped)} on {data}",
-        source=f"Yang, Zhang, Chen, Liu 2022, {figure}, {data}",
-        drawings=(draw_map_per_method_and_noise(results),),
-        sheets=(sheet_of_prices_by_accountant(results), sheet_of_gains_by_range(results, normalized, clipped)),
-        notes=(ACCOUNT,),
-        differences=differences,
-    )
 
 
 def sheet_of_gains_by_range(results: SearchResults, normalized: str, clipped: str) -> Sheet:
@@ -76,18 +68,24 @@ def sheet_of_gains_by_range(results: SearchResults, normalized: str, clipped: st
 
 def draw_map_per_method_and_noise(results: SearchResults) -> Drawing:
     """One map per method and noise multiplier, as on a sweep's page."""
-    whole = draw_joint_and_per_method_heatmaps(build_map_panels(results.table, results.axes), f"{results.measure}, %")[
-        0
-    ]
-    return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg, pdf=whole.pdf, failure=whole.failure)
+    panels = build_map_panels(results.table, results.axes)
+    whole, *_ = draw_joint_and_per_method_heatmaps(panels, f"{results.measure}, %")
+    return replace(whole, name="figure", panels=())
 
 
-figure_4 = partial(reproduction_of_method_pair, normalized="dpnsgd", clipped="dpsgd", figure="Figure 4")
-figure_5 = partial(reproduction_of_method_pair, normalized="dpnadam", clipped="dpadam", figure="Figure 5")
+figure_3 = partial(make_reproduction, figure="Figure 3", title="What DP-NSGD and DP-SGD ask to be tuned")
+figure_4 = partial(make_reproduction, figure="Figure 4", title="DP-NSGD and DP-SGD on {data}")
+figure_5 = partial(
+    make_reproduction,
+    figure="Figure 5",
+    title="DP-NAdam and DP-Adam on {data}",
+    normalized="dpnadam",
+    clipped="dpadam",
+)
 FIGURES = {
     "a_fig3": Trained(make=reproduction_of_printed_figure_3),
-    "a_fig3_cifar10": Trained(make=partial(reproduction_of_figure_3, data="CIFAR-10", differences=FROZEN)),
-    "a_fig3_mnist": Trained(make=partial(reproduction_of_figure_3, data="MNIST", differences=SMALL_CNN)),
+    "a_fig3_cifar10": Trained(make=partial(figure_3, data="CIFAR-10", differences=FROZEN)),
+    "a_fig3_mnist": Trained(make=partial(figure_3, data="MNIST", differences=SMALL_CNN)),
     "a_fig4": Trained(make=partial(figure_4, data="SST-2", differences=(ROBERTA,))),
     "a_fig4_sst2": Trained(make=partial(figure_4, data="SST-2", differences=FROZEN)),
     "a_fig5": Trained(make=partial(figure_5, data="SST-2", differences=(NO_CLAIMS, ROBERTA))),

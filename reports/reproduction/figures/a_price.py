@@ -76,19 +76,15 @@ def make_reproduction() -> Reproduction:
     return Reproduction(
         title="What the noise costs by the paper's own definitions",
         source="Yang, Zhang, Chen, Liu 2022, Section 4 and Proposition E.3",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Epsilon over the noise multiplier: printed, by Proposition E.3, forced by an attack, and proven.",
-                (
-                    Chart(
-                        title="Fixed batches, one record substituted",
-                        x_label="noise multiplier",
-                        y_label="epsilon",
-                        curves=tuple(Curve(label=label, x=noises, y=values) for label, values in curves.items()),
-                        log_y=True,
-                    ),
-                ),
+        drawing=draw_charts(
+            "figure",
+            "Epsilon over the noise multiplier: printed, by Proposition E.3, forced by an attack, and proven.",
+            Chart(
+                title="Fixed batches, one record substituted",
+                x_label="noise multiplier",
+                y_label="epsilon",
+                curves=tuple(Curve(label=label, x=noises, y=values) for label, values in curves.items()),
+                log_y=True,
             ),
         ),
         findings=(

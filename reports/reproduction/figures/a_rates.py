@@ -12,7 +12,6 @@ from dpsweep.reports.reproduction.figures.a_fig3 import FEATURES
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.rate_claims import BATCH, NOISE_OF_MEAN, rows_with_noise_of_mean
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, NOISE, point_scores, rows_of_method
 
 NO_FIGURE = "The paper has theorems and no such figure: the whole search is ours."
@@ -26,19 +25,15 @@ def reproduction_of_rates(
     return Reproduction(
         title=title,
         source=f"Yang, Zhang, Chen, Liu 2022, {source}",
-        drawings=(
-            draw_maps(
-                "figure",
-                f"Mean score over learning rate and {axis}.",
-                results.measure,
-                [
-                    _map_of_mean_scores(str(method), rows, key, axis)
-                    for method, rows in results.table.groupby(METHOD, sort=False)
-                ],
+        drawing=draw_maps(
+            "figure",
+            f"Mean score over learning rate and {axis}.",
+            results.measure,
+            *(
+                _map_of_mean_scores(str(method), rows, key, axis)
+                for method, rows in results.table.groupby(METHOD, sort=False)
             ),
         ),
-        sheets=(sheet_of_prices_by_accountant(results),),
-        notes=(ACCOUNT,),
         differences=differences,
     )
 
@@ -46,14 +41,7 @@ def reproduction_of_rates(
 def _map_of_mean_scores(method: str, rows: pd.DataFrame, key: str, axis: str) -> Map:
     scores = point_scores(rows).table.astype({LR: float, key: float})
     square = scores.pivot_table(index=key, columns=LR, values="score").sort_index().sort_index(axis=1)
-    return Map(
-        title=method_label(method),
-        x_label="lr",
-        y_label=axis,
-        columns=tuple(f"{lr:g}" for lr in square.columns),
-        rows=tuple(f"{value:g}" for value in square.index),
-        values=tuple(tuple(map(float, line)) for line in square.to_numpy()),
-    )
+    return Map.from_table(method_label(method), "lr", axis, square)
 
 
 def reproduction_of_batches(results: SearchResults) -> Reproduction:
@@ -63,27 +51,21 @@ def reproduction_of_batches(results: SearchResults) -> Reproduction:
     return Reproduction(
         title="Whether the size of batches matters",
         source="Yang, Zhang, Chen, Liu 2022, Remark A.1",
-        drawings=(
-            draw_charts(
-                "figure",
-                "The best score over the size of batches, a curve for each noise on the mean of a batch.",
-                (
-                    Chart(
-                        title="At equal noise on the mean",
-                        x_label="batch size",
-                        y_label=results.quality,
-                        curves=tuple(
-                            Curve(label=f"noise {noise}", x=tuple(map(float, own.index)), y=tuple(own))
-                            for noise in sorted(set(best.index.get_level_values(0)), key=float)
-                            for own in (best[noise],)
-                        ),
-                        log_x=True,
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "The best score over the size of batches, a curve for each noise on the mean of a batch.",
+            Chart(
+                title="At equal noise on the mean",
+                x_label="batch size",
+                y_label=results.quality,
+                curves=tuple(
+                    Curve.from_series(f"noise {noise}", best[noise])
+                    for noise in sorted(set(best.index.get_level_values(0)), key=float)
                 ),
+                log_x=True,
             ),
         ),
-        sheets=(sheet_of_prices_by_accountant(results),),
-        notes=(BEST_RATES, ACCOUNT),
+        notes=(BEST_RATES,),
         differences=(FEATURES, NO_FIGURE),
     )
 

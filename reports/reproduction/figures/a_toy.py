@@ -144,31 +144,25 @@ def make_reproduction() -> Reproduction:
     return Reproduction(
         title="A toy example on which normalization may climb",
         source="Yang, Zhang, Chen, Liu 2022, Section A.1",
-        drawings=(
-            draw_charts(
-                "figure",
-                "The expected descent of normalization and of clipping over the norm of the true gradient.",
-                (
-                    Chart(
-                        title="Normalization",
-                        x_label="|grad f| / tau_0",
-                        y_label="E<grad f, h g>",
-                        curves=tuple(
-                            Curve(
-                                label=f"r = {setting_text(value)}", x=x, y=tuple(descent_of_normalization(shown, value))
-                            )
-                            for value in REGULARIZERS[1:4]
-                        ),
-                    ),
-                    Chart(
-                        title="Clipping",
-                        x_label="|grad f| / tau_0",
-                        y_label="E<grad f, h g>",
-                        curves=tuple(
-                            Curve(label=f"c = {setting_text(value)}", x=x, y=tuple(descent_of_clipping(shown, value)))
-                            for value in CLIP_NORMS
-                        ),
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "The expected descent of normalization and of clipping over the norm of the true gradient.",
+            Chart(
+                title="Normalization",
+                x_label="|grad f| / tau_0",
+                y_label="E<grad f, h g>",
+                curves=tuple(
+                    Curve(label=f"r = {setting_text(value)}", x=x, y=tuple(descent_of_normalization(shown, value)))
+                    for value in REGULARIZERS[1:4]
+                ),
+            ),
+            Chart(
+                title="Clipping",
+                x_label="|grad f| / tau_0",
+                y_label="E<grad f, h g>",
+                curves=tuple(
+                    Curve(label=f"c = {setting_text(value)}", x=x, y=tuple(descent_of_clipping(shown, value)))
+                    for value in CLIP_NORMS
                 ),
             ),
         ),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
 from dpsweep.reports.reproduction.honest_tuning import (
-    AffordableRow,
     BlowUpRow,
-    StoppingRow,
-    rows_of_figure_1_affordable,
+    epsilons_of_figure_1_stopping,
     rows_of_figure_1_blow_up,
-    rows_of_figure_1_stopping,
 )
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -47,12 +44,9 @@ def finding_on_stopping_cost_over_one_run(rows: Sequence[BlowUpRow]) -> Finding:
     )
 
 
-def finding_that_more_tries_cost_little(rows: Sequence[StoppingRow]) -> Finding:
-    """The middle panel's claim."""
-    growth = {}
-    for records in dict.fromkeys(row.records for row in rows):
-        prices = [row.epsilon for row in sorted(rows, key=lambda row: -row.gamma) if row.records == records]
-        growth[records] = prices[-1] / prices[0] - 1
+def finding_that_more_tries_cost_little(epsilons: Mapping[int, Sequence[float]]) -> Finding:
+    """The middle panel's claim, on epsilon over falling gamma by number of records."""
+    growth = {records: prices[-1] / prices[0] - 1 for records, prices in epsilons.items()}
     return Finding(
         topic="More expected tries barely cost more under random stopping",
         paper="Mohapatra et al. 2022",
@@ -65,7 +59,7 @@ def finding_that_more_tries_cost_little(rows: Sequence[StoppingRow]) -> Finding:
     )
 
 
-def finding_that_composition_affords_many(rows: Sequence[AffordableRow]) -> Finding:
+def finding_that_composition_affords_many(rows: Sequence[BlowUpRow]) -> Finding:
     """The right panel's claim."""
     counts = [row.candidates for row in rows]
     return Finding(
@@ -82,71 +76,56 @@ def finding_that_composition_affords_many(rows: Sequence[AffordableRow]) -> Find
 
 def make_reproduction() -> Reproduction:
     """All three panels, from the accountants."""
-    one_run, stopping, candidates = (
-        rows_of_figure_1_blow_up(RECORDS),
-        rows_of_figure_1_stopping(SIZES, GAMMAS),
-        rows_of_figure_1_affordable(RECORDS),
-    )
+    rows, stopping = rows_of_figure_1_blow_up(RECORDS), epsilons_of_figure_1_stopping(SIZES, GAMMAS)
     sizes = tuple(map(float, RECORDS))
     return Reproduction(
         title="What random stopping costs",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 1",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Three charts: LT's price over a run's, LT's price over gamma, and candidates that MA affords.",
-                (
-                    Chart(
-                        title="Blow-up of one run",
-                        x_label="records",
-                        y_label="epsilon by LT / epsilon of the run",
-                        curves=(Curve(label="blow-up", x=sizes, y=tuple(row.ratio for row in one_run)),),
-                        log_x=True,
-                    ),
-                    Chart(
-                        title="More tries",
-                        x_label="expected tries, 1 / gamma",
-                        y_label="epsilon by LT",
-                        curves=tuple(
-                            Curve(
-                                label=f"{size} records",
-                                x=tuple(1 / gamma for gamma in GAMMAS),
-                                y=tuple(row.epsilon for row in stopping if row.records == size),
-                            )
-                            for size in SIZES
-                        ),
-                        log_x=True,
-                        log_y=True,
-                    ),
-                    Chart(
-                        title="What MA affords for that",
-                        x_label="records",
-                        y_label="candidates by MA",
-                        curves=(Curve(label="MA", x=sizes, y=tuple(float(row.candidates) for row in candidates)),),
-                        log_x=True,
-                        log_y=True,
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "Three charts: LT's price over a run's, LT's price over gamma, and candidates that MA affords.",
+            Chart(
+                title="Blow-up of one run",
+                x_label="records",
+                y_label="epsilon by LT / epsilon of the run",
+                curves=(Curve(label="blow-up", x=sizes, y=tuple(row.ratio for row in rows)),),
+                log_x=True,
+            ),
+            Chart(
+                title="More tries",
+                x_label="expected tries, 1 / gamma",
+                y_label="epsilon by LT",
+                curves=tuple(
+                    Curve(label=f"{size} records", x=tuple(1 / gamma for gamma in GAMMAS), y=epsilons)
+                    for size, epsilons in stopping.items()
                 ),
+                log_x=True,
+                log_y=True,
+            ),
+            Chart(
+                title="What MA affords for that",
+                x_label="records",
+                y_label="candidates by MA",
+                curves=(Curve(label="MA", x=sizes, y=tuple(float(row.candidates) for row in rows)),),
+                log_x=True,
+                log_y=True,
             ),
         ),
         findings=(
-            finding_on_stopping_cost_over_one_run(one_run),
+            finding_on_stopping_cost_over_one_run(rows),
             finding_that_more_tries_cost_little(stopping),
-            finding_that_composition_affords_many(candidates),
+            finding_that_composition_affords_many(rows),
         ),
         sheets=(
             sheet_of_formatted_values(
                 "One run, and LT with gamma = 1",
                 ("records", "one run", "LT", "blow-up", "candidates by MA"),
-                [
-                    (row.records, row.one_run, row.random_stopping, row.ratio, other.candidates)
-                    for row, other in zip(one_run, candidates, strict=True)
-                ],
+                [(row.records, row.one_run, row.random_stopping, row.ratio, row.candidates) for row in rows],
             ),
             sheet_of_formatted_values(
                 "LT by gamma",
                 ("records", "gamma", "epsilon"),
-                [(row.records, row.gamma, row.epsilon) for row in stopping],
+                [(size, *pair) for size, own in stopping.items() for pair in zip(GAMMAS, own, strict=True)],
             ),
         ),
         notes=(

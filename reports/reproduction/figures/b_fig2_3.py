@@ -5,15 +5,16 @@ Figures 2 and 3 are on records that are made up, 4 and 5 on ENRON.
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.figures.charts import Map, draw_maps
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
-from dpsweep.reports.reproduction.learning_curves import PUBLIC, table_scored_by_last_loss
+from dpsweep.reports.reproduction.learning_curves import table_scored_by_last_loss
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.statistics.point_scores import CLIP, LR
 
@@ -29,18 +30,14 @@ def make_reproduction(results: SearchResults, *, source: str, measure: str, diff
     return Reproduction(
         title="Learning rate and clip norm, entangled or not",
         source=f"Mohapatra, Sasy, He, Kamath, Thakkar 2022, {source}",
-        drawings=(
-            draw_maps(
-                "figure",
-                "Log loss of DP-SGD and of DP-Adam over learning rate and clip norm; the best are white.",
-                measure,
-                [_map_of_training_losses(method, rows, limit) for method, rows in by_method.items()],
-            ),
+        drawing=draw_maps(
+            "figure",
+            "Log loss of DP-SGD and of DP-Adam over learning rate and clip norm; the best are white.",
+            measure,
+            *(_map_of_training_losses(method, rows, limit) for method, rows in by_method.items()),
         ),
-        sheets=(),
         notes=(
             f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low.",
-            PUBLIC,
         ),
         differences=(difference,),
     )
@@ -48,21 +45,9 @@ def make_reproduction(results: SearchResults, *, source: str, measure: str, diff
 
 def _map_of_training_losses(method: str, rows: pd.DataFrame, limit: float) -> Map:
     square = rows.pivot_table(index=CLIP, columns=LR, values="loss", aggfunc="mean").sort_index().sort_index(axis=1)
-    values = tuple(tuple(map(float, line)) for line in square.to_numpy())
-    return Map(
-        title=method_label(method),
-        x_label="lr",
-        y_label="clip norm",
-        columns=tuple(f"{lr:g}" for lr in square.columns),
-        rows=tuple(f"{clip:g}" for clip in square.index),
-        values=values,
-        white=frozenset(
-            (row, column)
-            for row, line in enumerate(values)
-            for column, value in enumerate(line)
-            if math.isfinite(value) and value <= limit
-        ),
-    )
+    drawn = Map.from_table(method_label(method), "lr", "clip norm", square)
+    white = frozenset((int(row), int(column)) for row, column in np.argwhere(square.to_numpy() <= limit))
+    return replace(drawn, white=white)
 
 
 FIGURES = {

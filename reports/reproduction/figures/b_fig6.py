@@ -7,7 +7,6 @@ from dpsweep.reports.reproduction.claims import DEFAULT
 from dpsweep.reports.reproduction.figures.b_fig7 import ADULT
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import LR, point_scores
 
 
@@ -20,36 +19,30 @@ def make_reproduction(results: SearchResults) -> Reproduction:
     return Reproduction(
         title="Adam's defaults under privacy",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 6",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Accuracy of DP-Adam's candidates by learning rate; the defaults are marked.",
-                (
-                    Chart(
-                        title="DP-Adam's candidates",
-                        x_label="lr",
-                        y_label=results.quality,
-                        curves=tuple(
-                            Curve(
-                                label=label,
-                                x=tuple(float(rates.index(lr)) for lr in rows[LR]),
-                                y=tuple(rows["score"]),
-                                lined=False,
-                            )
-                            for label, rows in curves.items()
-                        ),
-                        ticks=tuple(f"{lr:g}" for lr in rates),
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "Accuracy of DP-Adam's candidates by learning rate; the defaults are marked.",
+            Chart(
+                title="DP-Adam's candidates",
+                x_label="lr",
+                y_label=results.quality,
+                curves=tuple(
+                    Curve(
+                        label=label,
+                        x=tuple(float(rates.index(lr)) for lr in rows[LR]),
+                        y=tuple(rows["score"]),
+                        lined=False,
+                    )
+                    for label, rows in curves.items()
                 ),
+                ticks=tuple(f"{lr:g}" for lr in rates),
             ),
         ),
         sheets=(
-            sheet_of_prices_by_accountant(results),
             sheet_of_formatted_values(
                 "Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "score"]].to_numpy().tolist()
             ),
         ),
-        notes=(ACCOUNT,),
         differences=("The values of lr, beta1 and beta2 beside the defaults are ours.", ADULT),
     )
 

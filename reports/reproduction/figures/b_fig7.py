@@ -15,7 +15,6 @@ from dpsweep.reports.reproduction.results import (
     SearchResults,
     table_with_row_per_recorded_step,
 )
-from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import (
     NOISE,
     STEPS,
@@ -25,8 +24,6 @@ from dpsweep.reports.statistics.point_scores import (
     weights_of_mean_best,
 )
 
-ADAM, WOSM = "dpadam", "dpadamwosm"
-TUNED = ("dpsgd", "dpmomentum")
 ADULT = "Adult and logistic regression alone; the paper has four data sets and two models."
 DIGITS = (
     "MNIST's fours and nines with 784 pixels in the place of Gisette, which has 5000 features of these digits; "
@@ -42,31 +39,26 @@ def reproduction_of_figure_7(results: SearchResults, *, difference: str) -> Repr
     return Reproduction(
         title="Few candidates against many",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 7",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Best score of each method over training, alone and as the mean of so many random candidates as the "
-                "smallest grid has; scores of all candidates at the end, from worst to best.",
-                (
-                    _best_scores_chart(results, methods, len(ranked[few])),
-                    Chart(
-                        title="Candidates from worst to best",
-                        x_label="share of the candidates",
-                        y_label=results.quality,
-                        curves=tuple(
-                            Curve(
-                                label=f"{method_label(name)} ({len(values)})",
-                                x=tuple((place + 1) / len(values) for place in range(len(values))),
-                                y=tuple(map(float, values)),
-                            )
-                            for name, values in ranked.items()
-                        ),
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "Best score of each method over training, alone and as the mean of so many random candidates as the "
+            "smallest grid has; scores of all candidates at the end, from worst to best.",
+            _best_scores_chart(results, methods, len(ranked[few])),
+            Chart(
+                title="Candidates from worst to best",
+                x_label="share of the candidates",
+                y_label=results.quality,
+                curves=tuple(
+                    Curve(
+                        label=f"{method_label(name)} ({len(values)})",
+                        x=tuple((place + 1) / len(values) for place in range(len(values))),
+                        y=tuple(map(float, values)),
+                    )
+                    for name, values in ranked.items()
                 ),
             ),
         ),
         sheets=(
-            sheet_of_prices_by_accountant(results),
             sheet_of_formatted_values(
                 "Scores",
                 ("method", "candidates", "worst", "best", f"mean best of {len(ranked[few])}"),
@@ -82,7 +74,6 @@ def reproduction_of_figure_7(results: SearchResults, *, difference: str) -> Repr
                 ],
             ),
         ),
-        notes=(ACCOUNT,),
         differences=(difference,),
     )
 
@@ -93,18 +84,14 @@ def reproduction_of_figure_8(results: SearchResults) -> Reproduction:
     return Reproduction(
         title="Adam without second moments",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 8",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Best and median score of three methods over the number of steps.",
-                (_best_and_median_chart("Over the clip norms of Table 2", point_scores(looks).table, results.quality),),
-            ),
+        drawing=draw_charts(
+            "figure",
+            "Best and median score of three methods over the number of steps.",
+            _best_and_median_chart("Over the clip norms of Table 2", point_scores(looks).table, results.quality),
         ),
-        sheets=(sheet_of_prices_by_accountant(results),),
         notes=(
             "An iteration of ADADP is two of its steps. The paper makes no claim on ADADP for this data set, so "
             "there is no verdict on it.",
-            ACCOUNT,
         ),
         differences=(ADULT,),
     )
@@ -118,18 +105,14 @@ def reproduction_of_figures_11_to_14(results: SearchResults) -> Reproduction:
     return Reproduction(
         title="Few candidates against many, at other noise levels",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 11 to 14",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Best and median score of five methods over the number of steps, at each noise level.",
-                [
-                    _best_and_median_chart(f"Noise multiplier {setting_text(noise)}", rows, results.quality)
-                    for noise, rows in levels.items()
-                ],
+        drawing=draw_charts(
+            "figure",
+            "Best and median score of five methods over the number of steps, at each noise level.",
+            *(
+                _best_and_median_chart(f"Noise multiplier {setting_text(noise)}", rows, results.quality)
+                for noise, rows in levels.items()
             ),
         ),
-        sheets=(sheet_of_prices_by_accountant(results),),
-        notes=(ACCOUNT,),
         differences=("The noise levels are ours: the paper's text names no numbers.", ADULT),
     )
 
@@ -143,11 +126,7 @@ def _best_and_median_chart(title: str, rows: pd.DataFrame, quality: str) -> Char
         x_label="steps",
         y_label=quality,
         curves=tuple(
-            Curve(
-                label=f"{method_label(method)}, {kind}",
-                x=tuple(map(float, values[method].index)),
-                y=tuple(values[method]),
-            )
+            Curve.from_series(f"{method_label(method)}, {kind}", values[method])
             for method in dict.fromkeys(rows["method"])
             for kind, values in kinds.items()
         ),

@@ -52,12 +52,10 @@ def make_reproduction() -> Reproduction:
     return Reproduction(
         title="Composition against random stopping",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 9",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Two charts, epsilon by LT and by MA over the number of candidates; dashed where they cross.",
-                [_chart_of_epsilon_by_candidates(records, curve) for records, curve in rows.items()],
-            ),
+        drawing=draw_charts(
+            "figure",
+            "Two charts, epsilon by LT and by MA over the number of candidates; dashed where they cross.",
+            *(_chart_of_epsilon_by_candidates(records, curve) for records, curve in rows.items()),
         ),
         findings=(finding_that_crossings_match_printed(rows), finding_that_stopping_price_is_constant(rows)),
         sheets=tuple(

@@ -56,40 +56,34 @@ def make_reproduction() -> Reproduction:
     return Reproduction(
         title="What tuning costs in the end",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Table 3",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Epsilon of tuning three optimizers, by data set; and what the paper printed.",
-                (
-                    Chart(
-                        title="Final epsilon, by data set",
-                        x_label="",
-                        y_label="epsilon",
-                        curves=(
-                            *(
-                                Curve(
-                                    label=name,
-                                    x=places[name],
-                                    y=_field_values_of_optimizer(rows, name, "epsilon"),
-                                    lined=False,
-                                )
-                                for name in OPTIMIZERS
-                            ),
-                            Curve(
-                                label="printed",
-                                x=tuple(place for name in OPTIMIZERS for place in places[name]),
-                                y=tuple(
-                                    value
-                                    for name in OPTIMIZERS
-                                    for value in _field_values_of_optimizer(rows, name, "printed")
-                                ),
-                                lined=False,
-                            ),
+        drawing=draw_charts(
+            "figure",
+            "Epsilon of tuning three optimizers, by data set; and what the paper printed.",
+            Chart(
+                title="Final epsilon, by data set",
+                x_label="",
+                y_label="epsilon",
+                curves=(
+                    *(
+                        Curve(
+                            label=name,
+                            x=places[name],
+                            y=_field_values_of_optimizer(rows, name, "epsilon"),
+                            lined=False,
+                        )
+                        for name in OPTIMIZERS
+                    ),
+                    Curve(
+                        label="printed",
+                        x=tuple(place for name in OPTIMIZERS for place in places[name]),
+                        y=tuple(
+                            value for name in OPTIMIZERS for value in _field_values_of_optimizer(rows, name, "printed")
                         ),
-                        log_y=True,
-                        ticks=names,
+                        lined=False,
                     ),
                 ),
+                log_y=True,
+                ticks=names,
             ),
         ),
         findings=(finding_that_costs_match_printed_table(rows), finding_that_adam_is_cheapest(rows)),

@@ -82,34 +82,30 @@ def make_reproduction() -> Reproduction:
     return Reproduction(
         title="The classical bounds, and what newer accountants save",
         source="Bellet, lecture on private machine learning: DP-SGD",
-        drawings=(
-            draw_charts(
-                "figure",
-                "What the lecture's noise costs by four measures, and one run's epsilon by three accountants.",
-                (
-                    Chart(
-                        title="The noise of the lecture's theorem",
-                        x_label="",
-                        y_label="epsilon",
-                        curves=tuple(
-                            Curve(label=label, x=(float(place),), y=(value,), lined=False)
-                            for place, (label, value) in enumerate(epsilons.items())
-                        ),
-                        log_y=True,
-                        ticks=("promised", "proven", "neighbours", "attack"),
-                    ),
-                    Chart(
-                        title="One run by three accountants",
-                        x_label="noise multiplier",
-                        y_label="epsilon",
-                        curves=(
-                            Curve(label="classical", x=noises, y=tuple(row.classical for row in rows)),
-                            Curve(label="Moments Accountant", x=noises, y=tuple(row.mironov for row in rows)),
-                            Curve(label="PLD", x=noises, y=tuple(row.distribution for row in rows)),
-                        ),
-                        log_y=True,
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "What the lecture's noise costs by four measures, and one run's epsilon by three accountants.",
+            Chart(
+                title="The noise of the lecture's theorem",
+                x_label="",
+                y_label="epsilon",
+                curves=tuple(
+                    Curve(label=label, x=(float(place),), y=(value,), lined=False)
+                    for place, (label, value) in enumerate(epsilons.items())
                 ),
+                log_y=True,
+                ticks=("promised", "proven", "neighbours", "attack"),
+            ),
+            Chart(
+                title="One run by three accountants",
+                x_label="noise multiplier",
+                y_label="epsilon",
+                curves=(
+                    Curve(label="classical", x=noises, y=tuple(row.classical for row in rows)),
+                    Curve(label="Moments Accountant", x=noises, y=tuple(row.mironov for row in rows)),
+                    Curve(label="PLD", x=noises, y=tuple(row.distribution for row in rows)),
+                ),
+                log_y=True,
             ),
         ),
         findings=(

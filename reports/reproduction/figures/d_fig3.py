@@ -12,7 +12,6 @@ from dpsweep.reports.reproduction.results import (
     SearchResults,
     table_with_row_per_recorded_step,
 )
-from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import STEPS, point_scores
 
 
@@ -24,29 +23,18 @@ def make_reproduction(results: SearchResults) -> Reproduction:
     return Reproduction(
         title="How much momentum",
         source="Yu, Zhang, Chen 2018, Figure 3",
-        drawings=(
-            draw_charts(
-                "figure",
-                "Accuracy over the number of steps, a curve per momentum coefficient.",
-                (
-                    Chart(
-                        title="Momentum coefficients",
-                        x_label="steps",
-                        y_label=results.quality,
-                        curves=tuple(
-                            Curve(
-                                label=f"momentum {value:g}",
-                                x=tuple(map(float, best[value].index)),
-                                y=tuple(best[value]),
-                            )
-                            for value in sorted(set(table[MOMENTUM]))
-                        ),
-                    ),
+        drawing=draw_charts(
+            "figure",
+            "Accuracy over the number of steps, a curve per momentum coefficient.",
+            Chart(
+                title="Momentum coefficients",
+                x_label="steps",
+                y_label=results.quality,
+                curves=tuple(
+                    Curve.from_series(f"momentum {value:g}", best[value]) for value in sorted(set(table[MOMENTUM]))
                 ),
             ),
         ),
-        sheets=(sheet_of_prices_by_accountant(results),),
-        notes=(ACCOUNT,),
         differences=(OUR_LENGTHS,),
     )
 

@@ -15,8 +15,8 @@ CURVES = (Curve(label="one", x=(1.0, 2.0), y=(1.0, 3.0)), Curve(label="two", x=(
 ONE = Map(title="t", x_label="x", y_label="y", columns=("1", "2"), rows=("1",), values=((1.0, 2.0),))
 DRAWN: dict[str, Callable[[], bytes]] = {
     "a map": lambda: draw_joint_and_per_method_heatmaps(panels_of(**SHAPES["2 x 2"]), "accuracy, %")[0].pdf(),
-    "a chart": lambda: draw_charts("some", "words", [Chart(title="t", x_label="x", y_label="y", curves=CURVES)]).pdf(),
-    "maps": lambda: draw_maps("some", "words", "m", [ONE]).pdf(),
+    "a chart": lambda: draw_charts("some", "words", Chart(title="t", x_label="x", y_label="y", curves=CURVES)).pdf(),
+    "maps": lambda: draw_maps("some", "words", "m", ONE).pdf(),
 }
 
 

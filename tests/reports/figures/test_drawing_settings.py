@@ -59,12 +59,12 @@ ODD: Mapping[Any, Any] = {
 
 def _chart(title: str = "t") -> Drawing:
     chart = Chart(title=title, x_label="x", y_label="y", curves=CURVES, log_x=True)
-    return draw_charts("some", "words", [chart, Boxes(title="t", y_label="y", groups=(("one", (1.0, 2.0, 3.0)),))])
+    return draw_charts("some", "words", chart, Boxes(title="t", y_label="y", groups=(("one", (1.0, 2.0, 3.0)),)))
 
 
 def _maps() -> Drawing:
     one = Map(title="t", x_label="x", y_label="y", columns=("1", "2"), rows=("1",), values=((1.0, 2.0),))
-    return draw_maps("some", "words", "m", [one])
+    return draw_maps("some", "words", "m", one)
 
 
 def _heatmap() -> Drawing:
@@ -156,7 +156,7 @@ from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 import dpsweep.reports.figures.heatmap
 from hashlib import sha256
 chart = Chart(title="t", x_label="x", y_label="y", curves=(Curve(label="one", x=(1.0, 2.0), y=(1.0, 3.0)),))
-drawn = draw_charts("some", "words", [chart])
+drawn = draw_charts("some", "words", chart)
 print(drawn.failure, sha256(drawn.png + drawn.svg.encode() + drawn.pdf()).hexdigest())
 """
 GARBAGE = bytes(range(128, 256))

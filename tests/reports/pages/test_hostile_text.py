@@ -35,7 +35,7 @@ def page(sweep_of: Callable[..., Any], tmp_path: Path) -> Path:
     made = sweep_of(AXES)
     composed = compose_release_page(table.read_sweep(made.folder, made.ledger))
     assert composed.records is not None
-    picture = draw_charts(HOSTILE[:1], HOSTILE, [Chart(title=HOSTILE, x_label=HOSTILE, y_label="y", curves=())])
+    picture = draw_charts(HOSTILE[:1], HOSTILE, Chart(title=HOSTILE, x_label=HOSTILE, y_label="y", curves=()))
     finding = Exhibit(key="own", title=HOSTILE, note=HOSTILE, source=HOSTILE, drawings=(picture,), findings=(HOSTILE,))
     return write_page(
         replace(

@@ -132,14 +132,6 @@ def test_each_bound_is_read_at_its_best_learning_rate() -> None:
     assert {value: one["training_loss"].iloc[-1] for value, one in courses.items()} == {1.0: 0.5, 2.0: 0.25}
 
 
-def test_facts_are_sentences() -> None:
-    assert FACTS.sizes_sentence == (
-        "4 points, on `digits` (1797 records); batches of 360; 20 steps; noise multiplier 2; the whole search "
-        "epsilon 1.5 at delta 1e-5."
-    )
-    assert FACTS.provenance_sentence == "Trained on 2026-11-24 at `0123456789`, with torch 2.0, in 0.5 core-minutes."
-
-
 def test_processor_time_is_that_of_the_pieces_that_trained(tmp_path: Path) -> None:
     assert read_processor_time(tmp_path).seconds is None
     for piece in ("first", "second", ""):

@@ -30,9 +30,10 @@ from dpsweep.trainers.methods.named_methods import DpAdamWosm, DpSgd
 from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, Normalize
 from dpsweep.trainers.randomness import reproducible_streams, standard_normal
 from dpsweep.trainers.training.gradient_sums import EngineSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Progress, Run
 from tests.trainers.loops import noisy_by_hand
+from tests.trainers.single_run import train
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.4),

@@ -28,12 +28,12 @@ from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.checks import check_vocabulary_fits_model, require_separate_examples
 from dpsweep.trainers.models.weights import construct_user_model, load_weights_into_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams
-from dpsweep.trainers.training.loop import train
 from tests.exactness import rows_alone
 from tests.trainers.loops import CLASSES as LOOP_CLASSES
 from tests.trainers.loops import RUN, some_records
 from tests.trainers.loops import SHAPE as LOOP_SHAPE
 from tests.trainers.own_models import CLASSES, LENGTH, MODELS, WIDTH, Attention, Custom, Recurrent, Stubborn
+from tests.trainers.single_run import train
 
 SHAPE = (LENGTH, WIDTH)
 SIZES = (*LOOP_SHAPE, 4)

@@ -24,8 +24,9 @@ from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
+from tests.trainers.single_run import train
 
 NOISE = torch.ones(1, dtype=torch.float64)
 GRADIENTS = ([1.0, -4.0], [3.0, 2.0], [0.5, 1.0], [0.25, 1.5])

@@ -18,8 +18,8 @@ from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.replaced_layers import attach_adapters
 from dpsweep.trainers.models.weights import WeightDelta, check_saved_weights_reload, load_weights_into_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams
-from dpsweep.trainers.training.loop import train
 from tests.trainers.loops import RUN
+from tests.trainers.single_run import train
 
 
 class Unwrapped(nn.Module):

@@ -17,10 +17,10 @@ from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
-from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes
 from tests.margins import FALSE_ALARM, count_range, deviation_range, deviations, distribution_margin, joint
 from tests.trainers.loops import CLASSES, RUN, SHAPE, TRAINERS, flat, fresh_model, some_records, some_units, trained
+from tests.trainers.single_run import train
 
 
 def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 0.7) -> np.ndarray:

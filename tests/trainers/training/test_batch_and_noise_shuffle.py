@@ -44,9 +44,10 @@ from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
 from dpsweep.trainers.training.gradient_sums import EngineSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run, Unrecorded
 from tests.places import both
+from tests.trainers.single_run import train
 
 RECORDS, PERIOD = 20, 4
 RUN = Run(

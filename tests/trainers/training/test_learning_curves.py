@@ -33,9 +33,10 @@ from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder, measure_curve_point
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Outcome, Run
 from tests.places import both
+from tests.trainers.single_run import train
 
 SHAPE, CLASSES = (4,), 3
 RUN = Run(

@@ -22,7 +22,6 @@ from dpsweep.trainers.methods.named_methods import DpAdam, DpSgd, ProjectedDpSgd
 from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Normalize
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutNoiseBias, AdamWithoutSecondMoments, Momentum
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
-from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes, Run
 from tests.trainers.loops import (
     CLASSES,
@@ -37,6 +36,7 @@ from tests.trainers.loops import (
     some_units,
     trained,
 )
+from tests.trainers.single_run import train
 
 
 def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:

@@ -21,8 +21,9 @@ from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder
-from dpsweep.trainers.training.loop import Averages, train, train_together
+from dpsweep.trainers.training.loop import Averages, train_together
 from dpsweep.trainers.training.run import Run
+from tests.trainers.single_run import train
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.3),

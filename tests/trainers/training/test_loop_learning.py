@@ -18,8 +18,8 @@ from dpsweep.trainers.methods.updates import HalfSteps
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
-from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
+from tests.trainers.single_run import train
 
 CONF = Path(__file__).parents[3] / "conf"
 NAMES = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {"output_perturbation", "script", "by_grid"})

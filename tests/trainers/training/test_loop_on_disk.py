@@ -24,9 +24,10 @@ from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training import gradient_sums
 from dpsweep.trainers.training.gradient_sums import StackedSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
 from tests.trainers.loops import RUN, flat
+from tests.trainers.single_run import train
 
 COUNT, SHAPE, CLASSES = 120, (2, 3), 3
 GIVEN: dict[str, Any] = {

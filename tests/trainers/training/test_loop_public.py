@@ -30,8 +30,9 @@ from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Outcome, Run
+from tests.trainers.single_run import train
 
 SHAPE, CLASSES, N, STEPS = (6,), 3, 40, 3
 TRAINERS = (

@@ -16,9 +16,9 @@ from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
-from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes, Progress
 from tests.trainers.loops import CLASSES, NOMINAL, RUN, SHAPE, each_trainer, some_records, trained
+from tests.trainers.single_run import train
 
 
 @dataclass

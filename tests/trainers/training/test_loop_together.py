@@ -35,9 +35,10 @@ from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import StackedSums
-from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Outcome, Progress, Run
 from tests.margins import FALSE_ALARM, deviation_range, deviations, joint
+from tests.trainers.single_run import train
 
 SHAPE, CLASSES, NOMINAL = (6,), 3, 90
 CELLS = 1e-4  # sums that are rounded differently may, seldom, be noised into neighbouring cells of the lattice

@@ -15,10 +15,10 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.columns import Column, checked_public_bounds, positions_in_list
-from dpsweep.trainers.data.feature_columns import NumberColumn
+from dpsweep.trainers.data.feature_columns import ZEROS, CategoryColumn, NumberColumn
 from dpsweep.trainers.data.mismatches import mismatches_refused
 from dpsweep.trainers.data.official_files import FromFiles
-from dpsweep.trainers.data.preprocessing import preprocessing_form_of_columns
+from dpsweep.trainers.data.preprocessing import preprocessing_form_of_feature_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -95,8 +95,14 @@ class Adult(FromFiles):
     @property
     def preprocessing(self) -> Form:
         """The columns in the file's order."""
-        unlisted = "zeros" if self.left_out is None else "refused"
-        return preprocessing_form_of_columns(COLUMNS, self.bounds, INCOMES, CATEGORIES, unlisted=unlisted)
+        other = ZEROS if self.left_out is None else None
+        forms = [
+            NumberColumn(name=key, bounds=self.bounds[key]).form
+            if key in self.bounds
+            else CategoryColumn(name=key, values=CATEGORIES[key], other=other).form
+            for key in COLUMNS
+        ]
+        return preprocessing_form_of_feature_columns(forms, INCOMES)
 
     @property
     def _private_file_names(self) -> tuple[str, ...]:

@@ -17,11 +17,12 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.columns import checked_public_bounds, parse_finite_number
+from dpsweep.trainers.data.feature_columns import NumberColumn
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import (
     check_bound_fits_one_byte,
     preprocessing_form_of_array,
-    preprocessing_form_of_columns,
+    preprocessing_form_of_feature_columns,
 )
 from dpsweep.trainers.data.records import Scaling
 
@@ -157,9 +158,9 @@ class Covertype(FromFiles):
     @property
     def preprocessing(self) -> Form:
         """The columns in the file's order; columns other than `NUMBERS` are 0 or 1."""
-        return preprocessing_form_of_columns(
-            COLUMNS[:-1], BITS | dict(self.bounds), [str(kind) for kind in range(1, CLASSES + 1)]
-        )
+        bounds = BITS | dict(self.bounds)
+        forms = [NumberColumn(name=key, bounds=bounds[key]).form for key in COLUMNS[:-1]]
+        return preprocessing_form_of_feature_columns(forms, [str(kind) for kind in range(1, CLASSES + 1)])
 
     @property
     def _private_file_names(self) -> tuple[str, ...]:

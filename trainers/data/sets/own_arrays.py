@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -63,7 +63,7 @@ class _NamedArrays(DeclaredUnits):
     path: str
     features: str
     labels: str
-    bounds: Sequence[float]
+    bounds: tuple[float, float]
     target: tuple[float, float] | None = None
     target_unit: str = ""
     label_names: tuple[str, ...] = ()
@@ -117,9 +117,8 @@ class Npz(_NamedArrays):
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows of the arrays as private records, capped per unit; there are no public records."""
-        low, high = self.bounds
         features, labels, units = self._read_features_labels_and_units(folder)
-        return self.in_units(bounded_records_in_place(features, labels, (low, high)), units), None
+        return self.in_units(bounded_records_in_place(features, labels, self.bounds), units), None
 
     def least_bytes_in_job(self, folder: Path | None) -> int:
         """The array of features as it is read and, if it is another one, as it is stored."""
@@ -127,8 +126,7 @@ class Npz(_NamedArrays):
             shape, dtype = read_npz_shape_and_type(self._path(folder), self.features)
         except UnreadableArray:
             return 0  # what is wrong with it is said where it is read
-        low, high = self.bounds
-        kept = are_bytes_within_bounds(dtype, (low, high)) or are_floats_of_records(dtype)
+        kept = are_bytes_within_bounds(dtype, self.bounds) or are_floats_of_records(dtype)
         return math.prod(shape) * (dtype.itemsize + (0 if kept else 4))
 
     def _read_features_labels_and_units(
@@ -203,12 +201,11 @@ class Arrays(_NamedArrays):
         import torch
 
         file, labels, found, units = self._find_or_pass_records(folder, cache)
-        low, high = self.bounds
-        rows = BoundedRows(file=file, bounds=(low, high), hashes=found.hashes)
+        rows = BoundedRows(file=file, bounds=self.bounds, hashes=found.hashes)
         records = Records(
             features=FeatureRows(array=rows, positions=np.arange(len(labels))),
             labels=torch.from_numpy(labels),
-            scaling=scaling_of_bounded_features(file.dtype, (low, high)),
+            scaling=scaling_of_bounded_features(file.dtype, self.bounds),
         )
         return self.in_units(records, units), None
 
@@ -230,12 +227,12 @@ class Arrays(_NamedArrays):
         labels = labels_of_array(
             self._read_small_array(folder, self.labels), file.shape[0], self, f"{self.labels} in {self.path}"
         )
-        units, low, high = None, *self.bounds
+        units = None
         if self.unit_column is not None:
             column = self._read_small_array(folder, self.unit_column)
             units = unit_identifier_of_each_record(column, file.shape[0], f"{self.unit_column} in {self.path}")
         sizes = dict.fromkeys(CONTENT_KEYS, HASH_BYTES) if units is None else {CONTRIBUTION_KEY: CONTRIBUTION_BYTES}
-        looked = RecordPass(file=file, bounds=(low, high), sizes=sizes, files=files, states=states, where=where)
+        looked = RecordPass(file=file, bounds=self.bounds, sizes=sizes, files=files, states=states, where=where)
         return file, labels, looked.find_or_pass_records(labels, cache), units
 
     def _read_small_array(self, folder: Path | None, name: str) -> NDArray[np.generic]:
@@ -281,7 +278,7 @@ class TorchDataset(DeclaredUnits):
     """
 
     source: Mapping[str, Any]
-    bounds: Sequence[float]
+    bounds: tuple[float, float]
     target: tuple[float, float] | None = None
     target_unit: str = ""
     label_names: tuple[str, ...] = ()
@@ -323,10 +320,9 @@ class TorchDataset(DeclaredUnits):
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All records as private records, each read once, capped per unit; there are no public records."""
-        low, high = self.bounds
         features, read, units = self._read_features_labels_and_units(*self._dataset_and_record_count())
         labels = labels_of_array(read, len(features), self, f"the labels of {self._target_import_path}")
-        return self.in_units(bounded_records(features, labels, (low, high)), units), None
+        return self.in_units(bounded_records(features, labels, self.bounds), units), None
 
     def _read_features_labels_and_units(
         self, source: Any, size: int

@@ -6,7 +6,6 @@ itself is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +68,7 @@ class HuggingFace(DeclaredUnits):
     features: str
     label: str | tuple[str, ...]
     labels: tuple[str, ...]
-    bounds: Sequence[float]
+    bounds: tuple[float, float]
     test_path: str | None = None
     orientation: str = Orientation.STORED.value
 
@@ -150,14 +149,13 @@ class HuggingFace(DeclaredUnits):
         return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
 
     def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.generic]) -> Records:
-        low, high = self.bounds
         try:
             declaration = PictureDeclaration(
                 shape=self.shape,
                 orientation=checked_orientation(self.orientation),
-                largest=high,
+                largest=self.bounds[1],
                 range_key="dataset.bounds",
-                range_value=[low, high],
+                range_value=list(self.bounds),
                 range_form="[0, {}]",
             )
         except ValueError as error:
@@ -166,7 +164,7 @@ class HuggingFace(DeclaredUnits):
         names = [f"{self.features} in row {row}" for row in range(len(contents))]
         pixels = declaration.decode_pictures(contents, names, f"of {column.file}")
         return replace(
-            bounded_records(pixels, labels, (low, high)),
+            bounded_records(pixels, labels, self.bounds),
             stored=digests_of_pictures_and_labels(contents, one_number_per_record(labels)),
         )
 
@@ -178,5 +176,4 @@ class HuggingFace(DeclaredUnits):
             )
         features = column.numbers_of_nested_lists(self.shape)
         check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {column.file}")
-        low, high = self.bounds
-        return bounded_records(features, labels, (low, high))
+        return bounded_records(features, labels, self.bounds)
