@@ -320,10 +320,6 @@ class Statement:
             ),
         )
 
-    def has_room_for_charge(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
-        """Whether one more charge of `cost`, for this event, fits the budget."""
-        return self.balance.has_room_for_amounts(self.policy.amounts_of_charge(cost, event))
-
     def attempts_of_plan(self, plan: str) -> Attempts:
         """A plan's attempts."""
         return self._attempts_by_plan.get(plan) or Attempts.from_entries(())

@@ -183,10 +183,8 @@ class RenyiFilter(Checked):
 
     def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The converted divergence, if there is any, plus the sums of the others."""
-        divergence, others = (
-            float_rounded_up(reserved.get(DIVERGENCE, Decimal(0))),
-            _reserved_epsilon_and_delta(reserved),
-        )
+        divergence = float_rounded_up(reserved.get(DIVERGENCE, Decimal(0)))
+        others = _reserved_epsilon_and_delta(reserved)
         if divergence == 0:
             return others
         return max(0.0, divergence + self._epsilon_conversion_term) + others[0], self.delta + others[1]

@@ -36,17 +36,6 @@ class PricedPlan:
     accept_delta: object = None
 
     @property
-    def point_events(self) -> tuple[PlanEvent, ...]:
-        """The event of each point."""
-        return tuple(trial.event_with_final_run for trial in self.plan.trials)
-
-    @property
-    def expected_runs(self) -> float:
-        """The number of runs of the search that the plan pays for, or its mean if it is drawn."""
-        proposed = self.plan.proposed
-        return proposed.trials if proposed else self.rule.expected_tries(len(self.plan.trials))
-
-    @property
     def large_accepted_delta_or_none(self) -> float | None:
         """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
         accepted = is_accepted_delta(self.accept_delta, self.plan.delta) and is_large_delta(self.plan.delta, self.units)

@@ -83,11 +83,8 @@ class PricedSearch:
 
 def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {
-        label: rule
-        for label, rule in _rules_from_configs(spec.offered).items()
-        if is_search_covered_by_rule(rule, spec.search)
-    }
+    offers = {label: rule_from_config(config) for label, config in spec.offered.items()}
+    offers = {label: rule for label, rule in offers.items() if is_search_covered_by_rule(rule, spec.search)}
     own = None if spec.rule is None else rule_from_config(spec.rule)
     runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
     offers = {label: rule for label, rule in offers.items() if _has_final_runs_where_needed(rule, runs)}
@@ -162,10 +159,6 @@ def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     except BadInput:
         return False
     return True
-
-
-def _rules_from_configs(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]:
-    return {label: rule_from_config(config) for label, config in configs.items()}
 
 
 def _rule_config_and_remark(

@@ -349,6 +349,11 @@ class Plan(Stored):
         return tuple(trial.final for trial in self.trials if trial.final is not None)
 
     @property
+    def runs_that_may_be_handed_over(self) -> tuple[Trial, ...]:
+        """The runs of which the winner is one: the final runs if the rule has them, else the points."""
+        return self.final_runs or self.trials
+
+    @property
     def all_runs(self) -> tuple[Trial, ...]:
         """All points, then their final runs."""
         return self.trials + self.final_runs
@@ -375,6 +380,13 @@ class Plan(Stored):
         return priced_events_of_runs(
             events, spares=self.spares, turns=self.allowed_point_indices_per_turn, shared=self.has_shared_subsamples
         )
+
+    @property
+    def required_proposals(self) -> Proposed:
+        """The proposed runs of a plan that has some."""
+        if self.proposed is None:
+            raise BadInput(f"Expected plan {self.id} to say how many runs are proposed.")
+        return self.proposed
 
     @cached_property
     def allowed_point_indices_per_turn(self) -> tuple[Sequence[int], ...] | None:

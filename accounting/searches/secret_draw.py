@@ -63,9 +63,23 @@ class SecretDraw(PlannedSearch):
         return SearchRecord(store=self.folder.private_store, attempt=stored.attempt)
 
     @classmethod
+    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
+        """None: the draw is secret."""
+        return ()
+
+    @classmethod
+    def number_of_runs_text(cls, plan: Plan) -> str:
+        """Nothing: the number of tries is secret."""
+        return ""
+
+    def killed_runs_to_repeat(self, killed: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        """None: another try would depend on how the first one went."""
+        return ()
+
+    @classmethod
     def number_of_runs_that_may_win(cls, plan: Plan) -> float:
         """The mean number of tries by the law that the draw is from, never the number drawn."""
-        return max(1.0, rule_from_config(plan.rule).expected_tries(len(plan.trials)))
+        return max(1.0, cls.expected_number_of_runs(plan))
 
     def search_trials_so_far(self) -> tuple[Trial, ...]:
         """The tries of the stored draw."""

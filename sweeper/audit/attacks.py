@@ -328,10 +328,8 @@ def collect_script_attack_scores(attack: RecordAttack, alone: Trial, trainings: 
     collected = Collected()
     for _ in range(trainings):
         drawn = attack.draw_coins_and_canary_seed(alone)
-        declaration, split = (
-            declaration_from_config(alone.config),
-            attack.load_background_records(attack.config_on_audited_records(alone.config)),
-        )
+        declaration = declaration_from_config(alone.config)
+        split = attack.load_background_records(attack.config_on_audited_records(alone.config))
         canaries = attack.canaries_for_split(drawn, declaration, split)
         train = canaries.insert_present_canaries_into_records(split.train, drawn.coins, attack.plan.adjacency)
         data = replace(split, train=train, holdout=canaries.records, test=canaries.records)

@@ -49,10 +49,8 @@ def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng
     on_lattice: int | None = 0
     notes: tuple[str, ...] = (FINAL_RUN,) if parts else ()
     if by_script:
-        evidence, notes = (
-            collect_script_attack_scores(by_records, alone, settings.trainings).evidence_per_attack_and_scope(),
-            (*notes, SCRIPT),
-        )
+        evidence = collect_script_attack_scores(by_records, alone, settings.trainings).evidence_per_attack_and_scope()
+        notes = (*notes, SCRIPT)
     elif settings.records:
         evidence = by_records.collect_scores_of_trainings(
             alone, settings.trainings, search=search

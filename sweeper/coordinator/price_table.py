@@ -26,6 +26,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import number_of_priced_steps
+from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
@@ -154,6 +155,7 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     """
     terminal = Terminal()
     plan = priced.plan
+    is_private = not plan.has_public_data
     table = TerminalTable(title=f"Plan {plan.id} on {plan.account}", show_header=False, box=FRAME, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -161,11 +163,8 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     first = [plan.trials[point] for point in dict.fromkeys(plan.point_index_of_each_trial)]
     count = {method: sum(trial.method == method for trial in first) for method in methods}
     table.add_row("points", f"{len(first)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
-    if len(plan.trials) > len(first) and not priced.rule.draws_in_secret:
-        table.add_row("runs", f"{len(plan.trials)}, {len(plan.trials) // len(first)} of each point")
-    if plan.proposed is not None:
-        proposals = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
-        table.add_row("runs", f"{plan.proposed.trials}, {proposals}")
+    if runs := declared_search_class(plan).number_of_runs_text(plan):
+        table.add_row("runs", runs)
     if plan.spares:
         table.add_row("spare attempts", f"{plan.spares}, paid for like the dearest run, for what is killed")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
@@ -173,12 +172,12 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name} (dpsweep help tuning)")
-    for name, text in () if plan.has_public_data else _search_price_rows(priced, outlook.envelope):
+    for name, text in _search_price_rows(priced, outlook.envelope) if is_private else ():
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     for name, text in _final_run_rows(priced):
         table.add_row(name, text)
-    table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)))
+    table.add_row("noise multiplier", _noises_text(noises))
     if outlook.other_subsample is not None:
         table.add_row("", str(outlook.other_subsample))
     bands = max((trial.config["noise"]["bands"] for trial in plan.trials if "noise" in trial.config), default=1)
@@ -187,7 +186,7 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _score_cost_text(priced))
-    if not plan.has_public_data and len(plan.trials) > 1:
+    if is_private and len(plan.trials) > 1:
         table.add_row(
             "one run alone",
             f"epsilon {epsilon_text_rounded_up(priced.single_run.epsilon)} (not the price of this search)",
@@ -197,7 +196,7 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     terminal.print_table(table)
     for note in plan.notes:
         terminal.print_line(note)
-    for sentence in () if plan.has_public_data else _caution_sentences(priced):
+    for sentence in _caution_sentences(priced) if is_private else ():
         terminal.print_line(sentence)
 
 
@@ -234,16 +233,14 @@ def _lower_bounds_with_proofs(quote: Quote) -> list[str]:
 def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """The final run: its records, its noise and its own cost."""
     plan, run = priced.plan, priced.rule.final_run_terms
-    if run is None or not plan.final_runs:
+    if run is None:
         return
-    noises = ", ".join(
-        map(noise_text_rounded_down, sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs}))
-    )
+    noises = sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs})
     cost = "included in the price"
     if plan.event.final is not None:
         own = (share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
         cost = f"epsilon {epsilon_text_rounded_up(max(own))}"
-    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises}"
+    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {_noises_text(noises)}"
 
 
 def _caution_sentences(priced: PricedPlan) -> Iterator[str]:
@@ -310,6 +307,10 @@ def _whether_sweep_fits_text(outlook: Outlook) -> str:
     if not outlook.admitted:
         return "IT DOES NOT FIT"
     return f"it fits ({'once' if outlook.times <= 1 else f'{outlook.times} such sweeps would'})"
+
+
+def _noises_text(noises: Sequence[float]) -> str:
+    return ", ".join(map(noise_text_rounded_down, noises))
 
 
 def _required_noise_cells(required: RequiredNoise | None) -> tuple[str, str]:

@@ -21,9 +21,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
-from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
 from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.job.devices import compute_with_devices, limit_pool_to_devices
@@ -48,6 +49,7 @@ from dpsweep.sweeper.planning.unknown_keys import (
     wrong_override_sentence,
 )
 from dpsweep.sweeper.searches.admission import Retry
+from dpsweep.sweeper.searches.interface import admitted_class_for_plan
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
 from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
 
@@ -172,28 +174,22 @@ class SweepRequest:
         """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
         return 1 if "trials" in self.plan.search else self.compute.together
 
-    def device_and_workers_text(self, rule: SelectionRule, jobs: int) -> str:
-        """The device and the workers under this rule as text; for a queue, so many jobs and what a time leaves out."""
-        device, workers = self.compute.device, self.workers_under_rule(rule)
+    def device_and_workers_text(self, plan: Plan, jobs: int) -> str:
+        """The device and the workers of a plan as text; for a queue, so many jobs and what a time leaves out."""
+        device, workers = self.compute.device, self.workers_for_plan(plan)
         found = {"auto": "the device found"}.get(device, device)
         if workers.work:
             return f"{found}, {jobs} job{'s' if jobs > 1 else ''}; left out: the wait for a machine, the start of a job"
         return f"{found}, {workers.jobs} worker{'s' if workers.jobs > 1 else ''}"
 
-    def workers_under_rule(self, rule: SelectionRule) -> Workers:
-        """The workers that run a plan under this rule."""
-        return self.workers.limited_for_secret_draw() if rule.draws_in_secret else self.workers
+    def workers_for_plan(self, plan: Plan) -> Workers:
+        """The workers that run a plan."""
+        return admitted_class_for_plan(plan).workers_that_share_runs(self.workers)
 
-    def launcher_refusal_sentence(self, rule: SelectionRule) -> str:
-        """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
-        if not rule.draws_in_secret:
-            return ""
-        return self.workers.refusal_sentence_of_secret_draw(rule.name, self.compute.processes, self.resume)
-
-    def require_launcher_allowed_by_rule(self, rule: SelectionRule) -> None:
-        """Raises `BadInput` if the launcher may not run a plan under this rule."""
-        if message := self.launcher_refusal_sentence(rule):
-            raise BadInput(message)
+    def launcher_refusal_sentence(self, priced: PricedPlan) -> str:
+        """Why the launcher may not run a plan, whose secret draw it would show; empty if it may."""
+        kind = admitted_class_for_plan(priced.plan)
+        return kind.launcher_refusal_sentence(priced.rule.name, self.workers, self.compute.processes, self.resume)
 
 
 def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:

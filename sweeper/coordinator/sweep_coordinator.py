@@ -25,7 +25,7 @@ from dpsweep.accounting.printing import print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
-from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
+from dpsweep.accounting.searches.interface import declared_search_class, search_class_for_plan, search_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
@@ -104,11 +104,9 @@ class SweepCoordinator:
         ) as costs:
             priced = self.compose_plan()
             self._refuse_large_delta(priced)
-            plan, folder, statement = (
-                priced.plan,
-                self._sweep_folder_of_plan(priced.plan),
-                self._account_statement_or_none(priced.plan),
-            )
+            plan = priced.plan
+            folder = self._sweep_folder_of_plan(priced.plan)
+            statement = self._account_statement_or_none(priced.plan)
             view = self._compare_with_account(priced, statement)
 
             def time_text() -> str:
@@ -121,7 +119,7 @@ class SweepCoordinator:
         elsewhere = plan_run_elsewhere(priced, folder, statement)
         for message in (
             elsewhere.sentence if elsewhere is not None else "",
-            request.launcher_refusal_sentence(priced.rule),
+            request.launcher_refusal_sentence(priced),
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
             missing_data_files_sentence(plan, request.data)
             or new_data_message_that_sweep_would_give(plan, request.data, self._ledger),
@@ -164,10 +162,8 @@ class SweepCoordinator:
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
                 "continues what was charged, and `dpsweep sweep` begins."
             )
-        panel, accepted = (
-            build_object_of_config_part(settings.accountant, "accountant"),
-            settings.privacy.get("accept_delta"),
-        )
+        panel = build_object_of_config_part(settings.accountant, "accountant")
+        accepted = settings.privacy.get("accept_delta")
         return self.charge_and_run(price_stored_plan(plan, panel, accepted))
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
@@ -198,7 +194,8 @@ class SweepCoordinator:
         search_class_for_plan(priced.plan)
         self._refuse_large_delta(priced)
         check_loggers_allowed_and_installed(self.request.loggers, priced.rule)
-        self.request.require_launcher_allowed_by_rule(priced.rule)
+        if refusal := self.request.launcher_refusal_sentence(priced):
+            raise BadInput(refusal)
         folder = self._sweep_folder_of_plan(priced.plan)
         if self._ledger.path is not None:
             refuse_unwritable_file(self._ledger.path)  # before its lock files are created
@@ -349,7 +346,7 @@ class SweepCoordinator:
 
     def _runner(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Runner:
         """What runs the jobs of a plan."""
-        request, workers = self.request, self.request.workers_under_rule(priced.rule)
+        request, workers = self.request, self.request.workers_for_plan(priced.plan)
         return Runner(
             search=search_for_plan(priced.plan, folder),
             log=queue.log,
@@ -365,23 +362,24 @@ class SweepCoordinator:
     def _least_runs_per_job(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
         """The number of runs that make a job worth its start, from the steps that the plan declares."""
         seconds = None if costs is None else mean_seconds_of_run(priced.plan, costs)
-        return self.request.workers_under_rule(priced.rule).least_runs_per_job(seconds)
+        return self.request.workers_for_plan(priced.plan).least_runs_per_job(seconds)
 
     def _most_jobs_handed_over(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
         """The most jobs that the launcher is given at once."""
-        request, workers, plan = self.request, self.request.workers_under_rule(priced.rule), priced.plan
-        if priced.rule.draws_in_secret or plan.proposed is not None:
+        request, workers, plan = self.request, self.request.workers_for_plan(priced.plan), priced.plan
+        if not (known := search_class_for_plan(plan).trials_known_beforehand(plan)):
             return workers.jobs
         least = self._least_runs_per_job(priced, costs)
         jobs = jobs_with_due_points(
-            plan.blocks, plan.trials, workers=workers.jobs, together=request.compute.together, least=least
+            plan.blocks, known, workers=workers.jobs, together=request.compute.together, least=least
         )
         return min(sum(1 for _ in jobs), request.max_batch_size or workers.batch)
 
     def _jobs_at_once(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
         """The number of jobs that run at once, in the mean."""
-        jobs = self.request.workers_under_rule(priced.rule).jobs
-        return min(jobs, math.ceil(priced.expected_runs / self._least_runs_per_job(priced, costs)))
+        jobs = self.request.workers_for_plan(priced.plan).jobs
+        expected = declared_search_class(priced.plan).expected_number_of_runs(priced.plan)
+        return min(jobs, math.ceil(expected / self._least_runs_per_job(priced, costs)))
 
     def _read_card_if_due(self, card: PlannedCard, runner: Runner, queue: RunQueue) -> None:
         """Reads the sealed part of the sweep's card if its search has ended; says why if there is no answer."""
@@ -411,7 +409,7 @@ class SweepCoordinator:
         price_table.print_price_of_plan(priced, statement, view, time_text, data)
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        where = self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs))
+        where = self.request.device_and_workers_text(priced.plan, self._jobs_at_once(priced, costs))
         return price_table.estimated_time_text(self._estimated_seconds(priced, costs), where)
 
     def _estimated_seconds(
@@ -420,7 +418,7 @@ class SweepCoordinator:
         if costs is None:
             return None
         missing = self._number_of_records_without_features if missing is None else missing
-        return estimated_wall_seconds_of_plan(priced, costs, self._jobs_at_once(priced, costs), missing)
+        return estimated_wall_seconds_of_plan(priced.plan, costs, self._jobs_at_once(priced, costs), missing)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.

@@ -70,11 +70,9 @@ def propose_next_point_index(plan: Plan, seen: Sequence[Seen]) -> int:
     The sampler reads only results that were paid for, so its randomness need not be secret; with the sweep's seed, the
     same runs give the same point.
     """
-    if plan.proposed is None:
-        raise BadInput(f"Expected plan {plan.id} to have a sampler.")
     seed = plan.trials[0].config.get("seed")
     own = None if seed is None else Random(f"{seed}, turn {len(seen)}").getrandbits(32)
-    return chooser_from_config(plan.proposed.sampler, own).choose_next_point_index(plan, seen)
+    return chooser_from_config(plan.required_proposals.sampler, own).choose_next_point_index(plan, seen)
 
 
 @dataclass(frozen=True, kw_only=True)

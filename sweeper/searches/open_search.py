@@ -16,9 +16,6 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.open_search import (
     OpenSearch,
-    read_chosen_final_run,
-    recover_choice_of_final_run,
-    store_choice_of_final_run,
 )
 from dpsweep.sweeper.searches.admission import (
     Retry,
@@ -62,7 +59,7 @@ class AdmittedOpenSearch(AdmittedSearch):
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
-        recover_choice_of_final_run(self.plan, self.folder.final_point_path, started)
+        self.search_of_plan.final_run_choice.recover(started)
 
     def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
@@ -75,8 +72,9 @@ class AdmittedOpenSearch(AdmittedSearch):
         void_open_attempts_if_store_was_lost(plan, ledger, folder)
         self.restore_choices_in_folder_from_ledger(attempts_of_plan_in_ledger(plan, ledger).started)
         due = charge_and_admit_runs(self.priced, self.search_of_plan, ledger, self.retry)
-        to_come = due or len(self.search_of_plan.search_trials_so_far()) < self.search_of_plan.number_of_search_runs
-        to_come = to_come or (plan.final_runs and read_chosen_final_run(plan, folder.final_point_path) is None)
+        choice = self.search_of_plan.final_run_choice
+        known, paid = len(self.search_of_plan.search_trials_so_far()), self.search_of_plan.number_of_search_runs
+        to_come = due or known < paid or choice.is_to_come()
         log = LedgerAttemptLog(
             search=self.search_of_plan,
             ledger=ledger,
@@ -91,7 +89,7 @@ class AdmittedOpenSearch(AdmittedSearch):
             idle=self.idle.format(total=self.search_of_plan.number_of_search_runs),
             losses=LOSSES.replace("{runs}", self.runs),
         )
-        if not plan.final_runs:
+        if not choice.candidates:
             return queue
         final = FinalRun(search=self.search_of_plan, queue=queue, ledger=ledger, retry=self.retry)
         return replace(queue, total=queue.total + 1, more=final.next_runs_or_final_run)
@@ -108,17 +106,17 @@ class FinalRun:
 
     def next_runs_or_final_run(self, many: int) -> tuple[Trial, ...]:
         """The next runs of the search; after the last one, the final run; then none."""
-        plan, folder = self.search.plan, self.search.folder
+        plan, choice = self.search.plan, self.search.final_run_choice
         runs = self.queue.more(many)
         if (
             runs
-            or folder.stop_file_path.exists()
+            or self.search.folder.stop_file_path.exists()
             or self._has_search_unfinished_runs()
-            or read_chosen_final_run(plan, folder.final_point_path)
+            or not choice.is_to_come()
         ):
             return runs
         point = self.search.best_point_index(self.ledger.statement(plan.account, plan.id))
-        return () if point is None else (store_choice_of_final_run(plan, folder.final_point_path, point),)
+        return () if point is None else (choice.store(point),)
 
     def _has_search_unfinished_runs(self) -> bool:
         where = self.queue.log.states_of_runs()

@@ -51,10 +51,8 @@ class Proposer:
         """
         plan, folder = self.search.plan, self.search.folder
         proposals, where = read_proposed_point_indices(plan, folder.proposals_path), self.log.states_of_runs()
-        past, ahead = (
-            require_allowed_point_indices_per_turn(plan)[: len(proposals)],
-            require_allowed_point_indices_per_turn(plan)[len(proposals) :],
-        )
+        past = require_allowed_point_indices_per_turn(plan)[: len(proposals)]
+        ahead = require_allowed_point_indices_per_turn(plan)[len(proposals) :]
         if not ahead or len(where.fresh) > waiting or where.interrupted or folder.stop_file_path.exists():
             return ()
         if (where.fresh or where.working) and past[-1] != ahead[0]:
