@@ -35,11 +35,9 @@ class Body(Protocol):
     @property
     def kind(self) -> str:
         """The kind of the entry."""
-        ...
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, in the stored form."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,6 @@ class PlanAudit(Protocol):
         self, priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator
     ) -> AuditRecord:
         """The record of a new audit; raises `BadInput` if the plan cannot be audited."""
-        ...
 
 
 def audit(request: SweepRequest) -> ExitCode:

@@ -40,11 +40,9 @@ class Chooser(Protocol):
 
     def split_runs_into_phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
         """The phases of `trials` runs, none if every run may be of any point; `BadInput` for unsuitable points."""
-        ...
 
     def choose_next_point_index(self, plan: Plan, seen: Sequence[Seen]) -> int:
         """The point of the next run after those in `seen`, by its index in the plan, among the points of its phase."""
-        ...
 
 
 def chooser_from_config(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
