@@ -468,6 +468,11 @@ class Plan(Stored):
         """Whether the file at `path` holds this plan as `write` would write it; reading it again takes far longer."""
         return path.read_bytes() == json.dumps(self._stored_form_with_id, allow_nan=False).encode()
 
+    def require_no_other_plan_in_file(self, path: Path) -> None:
+        """Raises `BadInput` if the file at `path` holds another plan."""
+        if path.exists() and not self.is_stored_in_file(path) and (earlier := Plan.read(path).id) != self.id:
+            raise BadInput(f"Expected {path.parent} to be empty or hold plan {self.id}; it holds plan {earlier}.")
+
     @cached_property
     def _stored_form_with_id(self) -> dict[str, Any]:
         return {"id": self.id} | self.to_json()

@@ -409,12 +409,11 @@ VERBS: Mapping[str, Subcommand] = {
 
 
 def _parse_sweep_folder_arguments(arguments: Sequence[str]) -> list[Path]:
+    from dpsweep.accounting.records.sweep_folder import require_sweep_folder
+
     if not arguments:
         raise BadInput("Expected a sweep folder, as the last line of a sweep names it (sweeps/DATASET/PLAN).")
-    for folder in map(Path, arguments):
-        if not (folder / "plan.json").is_file():
-            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
-    return [Path(folder) for folder in arguments]
+    return [require_sweep_folder(Path(folder)) for folder in arguments]
 
 
 if __name__ == "__main__":

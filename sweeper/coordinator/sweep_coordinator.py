@@ -444,10 +444,7 @@ class SweepCoordinator:
         """The sweep's folder; raises `BadInput` if it holds another plan."""
         store = PrivateStore.for_plan(self._ledger, plan.account, plan.id)
         folder = SweepFolder(root=self.request.jobs.for_plan(plan.id).sweep_folder_path, store=store)
-        if not folder.plan_path.exists() or plan.is_stored_in_file(folder.plan_path):
-            return folder
-        if (earlier := Plan.read(folder.plan_path).id) != plan.id:
-            raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
+        plan.require_no_other_plan_in_file(folder.plan_path)
         return folder
 
     @contextmanager

@@ -7,16 +7,13 @@ before its attempt begins. If the search has killed runs that the same command w
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import ClassVar
 
-from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_for_plan
-from dpsweep.accounting.searches.open_search import (
-    OpenSearch,
-)
+from dpsweep.accounting.searches.open_search import OpenSearch
 from dpsweep.sweeper.searches.admission import (
     Retry,
     are_all_runs_finished,
@@ -26,7 +23,7 @@ from dpsweep.sweeper.searches.admission import (
     record_launch_and_return_nonce,
     void_open_attempts_if_store_was_lost,
 )
-from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
+from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, no_further_runs
 
 LOSSES = (
@@ -61,7 +58,7 @@ class AdmittedOpenSearch(AdmittedSearch):
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
         self.search_of_plan.final_run_choice.recover(started)
 
-    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+    def next_runs_callback(self, log: AttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
         return no_further_runs
 
@@ -91,36 +88,23 @@ class AdmittedOpenSearch(AdmittedSearch):
         )
         if not choice.candidates:
             return queue
-        final = FinalRun(search=self.search_of_plan, queue=queue, ledger=ledger, retry=self.retry)
-        return replace(queue, total=queue.total + 1, more=final.next_runs_or_final_run)
+        return replace(queue, total=queue.total + 1, more=partial(self._next_runs_or_final_run, queue))
 
-
-@dataclass(frozen=True, kw_only=True)
-class FinalRun:
-    """The final run that follows the runs of a search."""
-
-    search: OpenSearch
-    queue: RunQueue
-    ledger: Ledger
-    retry: Retry
-
-    def next_runs_or_final_run(self, many: int) -> tuple[Trial, ...]:
-        """The next runs of the search; after the last one, the final run; then none."""
-        plan, choice = self.search.plan, self.search.final_run_choice
-        runs = self.queue.more(many)
+    def _next_runs_or_final_run(self, queue: RunQueue, many: int) -> tuple[Trial, ...]:
+        """The next runs of the search, which `queue` has; after the last one, the final run; then none."""
+        plan, choice = self.plan, self.search_of_plan.final_run_choice
+        runs = queue.more(many)
         if (
             runs
-            or self.search.folder.stop_file_path.exists()
-            or self._has_search_unfinished_runs()
+            or self.folder.stop_file_path.exists()
+            or self._has_search_unfinished_runs(queue)
             or not choice.is_to_come()
         ):
             return runs
-        point = self.search.best_point_index(self.ledger.statement(plan.account, plan.id))
+        point = self.search_of_plan.best_point_index(self.ledger.statement(plan.account, plan.id))
         return () if point is None else (choice.store(point),)
 
-    def _has_search_unfinished_runs(self) -> bool:
-        where = self.queue.log.states_of_runs()
+    def _has_search_unfinished_runs(self, queue: RunQueue) -> bool:
+        where = queue.log.states_of_runs()
         repeated = () if self.retry is Retry.NONE else where.killed
-        return bool(
-            self.queue.number_of_unproposed_runs or where.fresh or where.interrupted or where.working or repeated
-        )
+        return bool(queue.number_of_unproposed_runs or where.fresh or where.interrupted or where.working or repeated)
