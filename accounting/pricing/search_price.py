@@ -128,13 +128,11 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
 
 def distinct_single_run_events(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
     """The distinct events of single runs: of the final run where a trial has one."""
-    events = [(trial.final or trial).event for trial in trials]
-    return [
-        *{
-            short_digest_of_json({name: to_json(part) for name, part in event.events_by_population.items()}): event
-            for event in events
-        }.values()
-    ]
+    distinct = {}
+    for event in ((trial.final or trial).event for trial in trials):
+        forms = {name: to_json(part) for name, part in event.events_by_population.items()}
+        distinct[short_digest_of_json(forms)] = event
+    return list(distinct.values())
 
 
 def _charging_of_unlike_points_sentence(rule: SelectionRule, spec: SearchSpec) -> str:

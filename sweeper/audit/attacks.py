@@ -303,12 +303,8 @@ class RecordAttack:
 
         split = records_from_config(config).load_split(RecordStore(folder=self.machine.data))
         few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
-        return replace(
-            split,
-            train=replace_stored_features_by_model_inputs(
-                split.train.select(slice(0, BACKGROUND)) if few else split.train
-            ),
-        )
+        train = split.train.select(slice(0, BACKGROUND)) if few else split.train
+        return replace(split, train=replace_stored_features_by_model_inputs(train))
 
     def canaries_for_split(self, drawn: DrawnCanaries, declaration: Declaration, split: Split) -> RecordCanaries:
         """The canaries for the records of a split: the same in every run of a search."""

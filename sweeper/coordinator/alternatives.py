@@ -28,9 +28,9 @@ def print_alternatives(
     plan = priced.plan
     is_asked = request.rules or request.fit
     if is_asked or not admitted:
-        outlooks = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
+        outlooks = rule_outlooks(priced, statement, show=request.plan.show, fits=request.fit)
         if is_asked:
-            price_table.print_price_under_each_rule(priced, outlooks, request.show)
+            price_table.print_price_under_each_rule(priced, outlooks, request.plan.show)
         price_table.print_advice_that_fits(outlooks)
     if not is_asked:
         print_line("`--rules` prints what each other way of choosing the winner would cost, and what it may show.")

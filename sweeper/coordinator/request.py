@@ -88,7 +88,7 @@ class SweeperSettings:
 class SweepRequest:
     """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
-    `points` and `plan` determine the plan. `show`, `fit` and `rules` select the prices to show, `retry` the attempts to
+    `points` and `plan` determine the plan. `fit` and `rules` select the prices to show, `retry` the attempts to
     pay for again, `resume` how often an interrupted run is launched again, `study` the database for results, None for a
     file in the sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are
     written, `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs
@@ -98,7 +98,6 @@ class SweepRequest:
     verb: Verb
     points: tuple[Point, ...]
     plan: PlanSettings
-    show: str
     fit: bool
     rules: bool
     retry: Retry
@@ -147,7 +146,6 @@ class SweepRequest:
             verb=verb,
             points=tuple(points),
             plan=plan,
-            show=plan.show,
             fit=_require_true_or_false("fit", config.plan.fit),
             rules=settings.rules,
             retry=_parse_enum_choice(Retry, "retry", settings.retry),
@@ -155,7 +153,7 @@ class SweepRequest:
             study=settings.study,
             page=_require_true_or_false("page", config.report.page),
             loggers=loggers(config),
-            audit=audit_settings(config),
+            audit=AuditSettings.from_config(_config_group_as_dict(config, "audit")),
             compute=Compute.from_config(config.compute),
             data=data_folder_from_typed_name(config.data),
             max_batch_size=settings.max_batch_size,
@@ -341,11 +339,6 @@ def loggers(config: DictConfig) -> Loggers:
         name: build_object_of_config_part(node, "logger")
         for name, node in _config_group_as_dict(config, "logger").items()
     }
-
-
-def audit_settings(config: DictConfig) -> AuditSettings:
-    """The size of an audit."""
-    return AuditSettings.from_config(_config_group_as_dict(config, "audit"))
 
 
 def _plain_value(value: Any) -> Any:

@@ -223,12 +223,8 @@ def _distinct_points_and_note(points: Iterable[Point]) -> tuple[list[Point], tup
     distinct: dict[str, Point] = {}
     repeated = 0
     for point in points:
-        repeated += (
-            distinct.setdefault(
-                short_digest_of_json(identity_form_of_trial_config(_require_finite_values(point))), point
-            )
-            is not point
-        )
+        identity = short_digest_of_json(identity_form_of_trial_config(_require_finite_values(point)))
+        repeated += distinct.setdefault(identity, point) is not point
     if not distinct:
         raise BadInput("Expected a grid of at least one point, got none.")
     return list(distinct.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()

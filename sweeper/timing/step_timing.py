@@ -352,9 +352,8 @@ class _ShapeTimer:
         read = looks * min(MOST, dataset.test_records) + max(held_out, 0 if held_out else dataset.test_records)
         if declared.dataset.public:
             read += looks * min(MOST, dataset.records)
-        inputs = self._random_model_inputs(
-            min(_SCORED, EXAMPLES if self.floating_point_operations_per_step > 1e10 else _SCORED)
-        )
+        examples = EXAMPLES if self.floating_point_operations_per_step > 1e10 else _SCORED
+        inputs = self._random_model_inputs(min(_SCORED, examples))
         self.model.eval()
         with torch.no_grad():
             self.model(inputs[:2])

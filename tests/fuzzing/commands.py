@@ -117,7 +117,6 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         verb=Verb.SWEEP,
         points=(),
         plan=desk.settings,
-        show="",
         fit=False,
         retry=retry,
         resume=0,
