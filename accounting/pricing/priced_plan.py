@@ -36,10 +36,15 @@ class PricedPlan:
     accept_delta: object = None
 
     @property
+    def is_delta_large(self) -> bool:
+        """Whether delta is 1 / units or more on data that a promise protects."""
+        return not self.plan.has_public_data and is_large_delta(self.plan.delta, self.units)
+
+    @property
     def large_accepted_delta_or_none(self) -> float | None:
         """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
-        accepted = is_accepted_delta(self.accept_delta, self.plan.delta) and is_large_delta(self.plan.delta, self.units)
-        return self.plan.delta if accepted and not self.plan.has_public_data else None
+        accepted = self.is_delta_large and is_accepted_delta(self.accept_delta, self.plan.delta)
+        return self.plan.delta if accepted else None
 
     def terms_under_rule(self, rule: SelectionRule) -> SearchTerms:
         """The plan's terms under this rule."""

@@ -107,10 +107,11 @@ class SecretDraw(PlannedSearch):
         `outcome` says who won if the folder may be an older copy, which does not know it.
         """
         outcome = outcome or SearchOutcome.read(self.folder.outcome_path)
-        if not self.plan.final_runs or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
+        final_runs = self.plan.final_runs
+        if not final_runs or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
             return None
         with turn_read_errors_into_refusal(f"the winner in {self.folder.root}"):
-            return read_state_of_try(self.plan.final_runs[stored.draw.tries[outcome.winner]], stored, self.folder)
+            return read_state_of_try(final_runs[stored.draw.tries[outcome.winner]], stored, self.folder)
 
     def states_of_tries_and_final_run(
         self, stored: StoredDraw, outcome: SearchOutcome | None = None

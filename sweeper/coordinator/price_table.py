@@ -30,7 +30,6 @@ from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
-from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.spec import declaration_from_config
 
 _MAY_BE_SHOWN = {
@@ -89,12 +88,6 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
     for sentence in _recommended_rule_sentences(rules, results):
         print_line(sentence)
     print_line("`dpsweep help tuning` says what each rule does.")
-
-
-def print_advice_that_fits(outlooks: RuleOutlooks) -> None:
-    """Prints which alternatives fit the account if the plan itself does not."""
-    if outlooks.advice:
-        Terminal().print_line(outlooks.advice)
 
 
 def _recommended_rule_sentences(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
@@ -177,7 +170,7 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     for name, text in _final_run_rows(priced):
         table.add_row(name, text)
-    table.add_row("noise multiplier", _noises_text(noises))
+    table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)))
     if outlook.other_subsample is not None:
         table.add_row("", str(outlook.other_subsample))
     bands = max((trial.config["noise"]["bands"] for trial in plan.trials if "noise" in trial.config), default=1)
@@ -198,11 +191,6 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
         terminal.print_line(note)
     for sentence in _caution_sentences(priced) if is_private else ():
         terminal.print_line(sentence)
-
-
-def estimated_time_text(seconds: float | None, device: str) -> str:
-    """The estimated time on this device; None is a time that nobody knows."""
-    return "unknown" if seconds is None else f"{rough_duration_text(seconds)} on {device}"
 
 
 def _text_by_disclosure(texts: Mapping[Disclosure, str], discloses: frozenset[Disclosure]) -> str:
@@ -236,11 +224,12 @@ def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     if run is None:
         return
     noises = sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs})
+    noises_text = ", ".join(map(noise_text_rounded_down, noises))
     cost = "included in the price"
     if plan.event.final is not None:
         own = (share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
         cost = f"epsilon {epsilon_text_rounded_up(max(own))}"
-    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {_noises_text(noises)}"
+    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises_text}"
 
 
 def _caution_sentences(priced: PricedPlan) -> Iterator[str]:
@@ -307,10 +296,6 @@ def _whether_sweep_fits_text(outlook: Outlook) -> str:
     if not outlook.admitted:
         return "IT DOES NOT FIT"
     return f"it fits ({'once' if outlook.times <= 1 else f'{outlook.times} such sweeps would'})"
-
-
-def _noises_text(noises: Sequence[float]) -> str:
-    return ", ".join(map(noise_text_rounded_down, noises))
 
 
 def _required_noise_cells(required: RequiredNoise | None) -> tuple[str, str]:

@@ -6,7 +6,7 @@ The order is the guarantee: plan before price before charge before run. A typo i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,6 +80,7 @@ from dpsweep.sweeper.timing.time_estimate import (
     configs_of_plan_runs,
     estimated_wall_seconds_of_plan,
     mean_seconds_of_run,
+    rough_duration_text,
 )
 from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
@@ -113,7 +114,8 @@ class SweepCoordinator:
                 known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
                 return self._estimated_time_text(priced, costs() if known is None else known)
 
-            self._print_price(priced, statement, folder, view, time_text)
+            data = data_notes_by_topic(plan, folder.private_store)
+            price_table.print_price_of_plan(priced, statement, view, time_text, data)
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
         elsewhere = plan_run_elsewhere(priced, folder, statement)
@@ -213,7 +215,13 @@ class SweepCoordinator:
         print_errors(same_command_other_plan_message(plan, folder, self.request.jobs.command_overrides))
         statement = self._account_statement_or_none(plan)
         view = self._compare_with_account(priced, statement)
-        self._print_price(priced, statement, folder, view, lambda: self._estimated_time_text(priced, check.costs))
+        price_table.print_price_of_plan(
+            priced,
+            statement,
+            view,
+            lambda: self._estimated_time_text(priced, check.costs),
+            data_notes_by_topic(plan, folder.private_store),
+        )
         fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
         priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
         card = PlannedCard(search=search_for_plan(plan, folder), ledger=ledger, retry=self.request.retry)
@@ -245,9 +253,11 @@ class SweepCoordinator:
             study.require_reachable_study(plan, folder, request.study)
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
         if over and request.retry is not Retry.ALL:
-            check = TrainingCheck.for_nothing_left_to_train(
-                read_verified_private_contents(plan, request.data, folder.private_store.record_hashes_folder),
-                self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
+            cache, speeds = folder.private_store.record_hashes_folder, self._step_speeds_of_earlier_sweeps
+            check = TrainingCheck(
+                contents=read_verified_private_contents(plan, request.data, cache),
+                threads=1,
+                costs=speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
             )
         else:
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
@@ -396,21 +406,10 @@ class SweepCoordinator:
         could_share = can_points_share_subsamples(priced.plan, priced.rule.discloses)
         return compare_plan_with_account(priced, statement, could_share=could_share)
 
-    def _print_price(
-        self,
-        priced: PricedPlan,
-        statement: Statement | None,
-        folder: SweepFolder,
-        view: Outlook,
-        time_text: Callable[[], str],
-    ) -> None:
-        """Prints the plan's own price."""
-        data = data_notes_by_topic(priced.plan, folder.private_store)
-        price_table.print_price_of_plan(priced, statement, view, time_text, data)
-
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
         where = self.request.device_and_workers_text(priced.plan, self._jobs_at_once(priced, costs))
-        return price_table.estimated_time_text(self._estimated_seconds(priced, costs), where)
+        seconds = self._estimated_seconds(priced, costs)
+        return "unknown" if seconds is None else f"{rough_duration_text(seconds)} on {where}"
 
     def _estimated_seconds(
         self, priced: PricedPlan, costs: Mapping[str, Cost] | None, missing: int | None = None

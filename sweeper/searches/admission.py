@@ -105,14 +105,6 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     return where.fresh + where.interrupted + again
 
 
-def are_all_runs_finished(search: PlannedSearch, attempts: Attempts) -> bool:
-    """Whether every run of a charged plan has finished, so that nothing is run or charged unless all is repeated."""
-    if not attempts.charges:
-        return False
-    states = [stage for _, stage in runs_with_last_attempt_state(search, attempts)]
-    return len(states) == search.number_of_runs and set(states) == {AttemptState.FINISHED}
-
-
 def open_account_or_check_budget(priced: PricedPlan, ledger: Ledger) -> None:
     """Opens the account if it is new; a budget that the user gave must match the account's."""
     plan = priced.plan
@@ -124,7 +116,7 @@ def open_account_or_check_budget(priced: PricedPlan, ledger: Ledger) -> None:
 def require_accepted_delta(priced: PricedPlan) -> None:
     """Raises `BadInput` if delta is 1 / units or more and was not accepted; data declared public are exempt."""
     plan = priced.plan
-    if not plan.has_public_data:
+    if priced.is_delta_large:
         require_small_or_accepted_delta(plan.delta, priced.units, plan.unit, priced.accept_delta)
 
 

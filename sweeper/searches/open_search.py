@@ -14,13 +14,14 @@ from typing import ClassVar
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.open_search import OpenSearch
+from dpsweep.sweeper.job.attempt_state import AttemptState
 from dpsweep.sweeper.searches.admission import (
     Retry,
-    are_all_runs_finished,
     attempts_of_plan_in_ledger,
     charge_and_admit_runs,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
+    runs_with_last_attempt_state,
     void_open_attempts_if_store_was_lost,
 )
 from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
@@ -52,7 +53,11 @@ class AdmittedOpenSearch(AdmittedSearch):
         """Whether the plan is charged and each run that it pays for has a result."""
         if self.plan.account not in self.ledger.account_names():
             return False
-        return are_all_runs_finished(self.search_of_plan, attempts_of_plan_in_ledger(self.plan, self.ledger))
+        attempts = attempts_of_plan_in_ledger(self.plan, self.ledger)
+        if not attempts.charges:
+            return False
+        states = [stage for _, stage in runs_with_last_attempt_state(self.search_of_plan, attempts)]
+        return len(states) == self.search_of_plan.number_of_runs and set(states) == {AttemptState.FINISHED}
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""

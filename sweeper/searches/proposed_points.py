@@ -20,7 +20,6 @@ from functools import partial
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.proposed_points import (
     read_proposed_point_indices,
@@ -48,9 +47,18 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
         return replace(queue, refill=partial(self._propose_and_store_next_runs, queue.log, 1))
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
-        """Also the proposals."""
+        """Also the proposals that began."""
         super().restore_choices_in_folder_from_ledger(started)
-        restore_proposals_in_folder_from_ledger(self.plan, self.folder, started)
+        plan, path = self.plan, self.folder.proposals_path
+        proposals = list(read_proposed_point_indices(plan, path))
+        known, points = len(proposals), range(len(plan.trials))
+        for turn in range(known, len(require_allowed_point_indices_per_turn(plan))):
+            starts = (one for one in points if trial_of_point_at_turn(plan, turn, one).id in started)
+            if (point := next(starts, None)) is None:
+                break
+            proposals.append(point)
+        if len(proposals) > known:
+            store_proposals_and_return_trials(plan, path, proposals)
 
     def next_runs_callback(self, log: AttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """The next proposals."""
@@ -92,19 +100,6 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
     def _score_in_result_of_run_or_none(self, run: Trial) -> float | None:
         result = TrialResult.read(self.folder.trial_folder(run.id))
         return None if result is None else result.score_value
-
-
-def restore_proposals_in_folder_from_ledger(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
-    """Restores from the ledger the proposals that began, if the folder was deleted."""
-    proposals = list(read_proposed_point_indices(plan, folder.proposals_path))
-    known = len(proposals)
-    for turn in range(known, len(require_allowed_point_indices_per_turn(plan))):
-        starts = [point for point in range(len(plan.trials)) if trial_of_point_at_turn(plan, turn, point).id in started]
-        if not starts:
-            break
-        proposals.append(starts[0])
-    if len(proposals) > known:
-        store_proposals_and_return_trials(plan, folder.proposals_path, proposals)
 
 
 def check_sampler_proposes_grid_points(plan: Plan) -> None:

@@ -110,11 +110,6 @@ def jobs_with_due_points(
                 yield Job(block=block.id, part=part, parts=parts, due=points)
 
 
-def can_stack_models(config: Mapping[str, Any]) -> bool:
-    """Whether models of this configuration can be stacked."""
-    return most_stacked_points(config) > 0
-
-
 def most_stacked_points(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
     if config.get("augmentation") or config.get(ADAPTER) or is_script_config(config):

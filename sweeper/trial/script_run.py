@@ -204,11 +204,6 @@ def read_unchanged_script_content(script: Script) -> bytes:
     return content
 
 
-def absolute_script_path(script: Script) -> Path:
-    """The absolute path of the script."""
-    return Path(script.script).expanduser().absolute()
-
-
 def _read_script_file(path: str) -> bytes:
     with turn_file_errors_into_refusal(BadInput, f"Expected script={path} to be a readable file"):
         return Path(path).expanduser().read_bytes()
@@ -312,7 +307,7 @@ class _ScriptRun:
         write_records_for_script(data.train, scored_records_of_split(session.declaration.score, data), folder)
         if log.header is not None:
             (folder / STATE_FILE).write_bytes(log.header.read_verified_tensor_bytes(session.place.files))
-        where = absolute_script_path(script)
+        where = Path(script.script).expanduser().absolute()
         program = folder / PROGRAM / where.name
         program.write_bytes(content)
         return run_script_and_return_exit_status(
