@@ -100,6 +100,10 @@ class ChargeFacts(Stored):
     others: Annotated[Words, REST] = field(default_factory=dict)
 
 
+def _charge_facts_from_json(name: str, record: Mapping[str, Any]) -> ChargeFacts:
+    return ChargeFacts.from_json(record)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Charged(Stored):
     """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
@@ -117,7 +121,7 @@ class Charged(Stored):
     spares: Count = 0
     event: Words | None = None
     sealed: Annotated[SealedCharge | None, OMITTED] = None
-    record: Annotated[Words, REST, lambda name, record: ChargeFacts.from_json(record)] = field(default_factory=dict)
+    record: Annotated[Words, REST, _charge_facts_from_json] = field(default_factory=dict)
 
     @property
     def number_of_paid_attempts(self) -> int:
