@@ -133,7 +133,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
             panel=panel,
             delta=delta,
             budget=budget,
-            exact=budget.promises_nothing or terms.is_card_exact,
+            exact=budget.promises_nothing or (terms.parts is not None and terms.parts.public),
             threshold=terms.threshold,
         )
         if terms.card
