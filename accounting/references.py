@@ -56,13 +56,11 @@ def _bibtex_fields_of_arxiv_number(number: str) -> dict[str, str]:
 _NEURIPS = "Advances in Neural Information Processing Systems"
 _AISTATS = "International Conference on Artificial Intelligence and Statistics"
 _ICML_2024 = "Proceedings of the 41st International Conference on Machine Learning"
-_MIRONOV, _TALWAR, _KOSKELA, _BALLE, _WANG = (
-    "Ilya Mironov",
-    "Kunal Talwar",
-    "Antti Koskela",
-    "Borja Balle",
-    "Yu-Xiang Wang",
-)
+_MIRONOV = "Ilya Mironov"
+_TALWAR = "Kunal Talwar"
+_KOSKELA = "Antti Koskela"
+_BALLE = "Borja Balle"
+_WANG = "Yu-Xiang Wang"
 
 ABADI_2016 = Work(
     key="abadi2016deep",

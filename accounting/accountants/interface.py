@@ -33,18 +33,15 @@ class Accountant(Protocol):
     @property
     def name(self) -> str:
         """The name in reports."""
-        ...
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """An upper bound on epsilon (in nats) at `delta` in (0, 1)."""
-        ...
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """A lower bound on the true epsilon by this accountant's own analysis; 0 if it has none.
 
         It cross-checks other accountants, and is never a claim.
         """
-        ...
 
 
 def plan_epsilon(accountant: Accountant, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:

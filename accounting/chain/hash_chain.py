@@ -120,7 +120,6 @@ class Row(Protocol):
 
     def __getitem__(self, column: str, /) -> Any:
         """The value of a column."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,27 +135,21 @@ class Rows(Protocol):
 
     def insert(self, row: Mapping[str, Any]) -> None:
         """Stores a line."""
-        ...
 
     def rows_with_values(self, **values: str | int) -> Iterator[Row]:
         """The lines with these column values."""
-        ...
 
     def first_rows_after_number(self, seq: int | None, most: int) -> Sequence[Row]:
         """At most `most` lines with a number above `seq`; None starts at the first line."""
-        ...
 
     def last_row_with_values(self, **values: str | int) -> Row | None:
         """The last line with these column values."""
-        ...
 
     def account_names(self) -> tuple[str, ...]:
         """The names of all accounts, sorted."""
-        ...
 
     def writer_role(self) -> str | None:
         """The database role that writes, None where the storage knows no roles."""
-        ...
 
 
 class Lines:

@@ -34,27 +34,21 @@ class Tries(Protocol):
     @property
     def mean(self) -> float:
         """E[K]."""
-        ...
 
     def generating_function(self, x: float) -> float:
         """E[x^K] for 0 <= x <= 1; it increases from P(K = 0) to 1."""
-        ...
 
     def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
         """E[K x^(K - 1)] at each 0 <= x <= 1, shape [n]: the derivative of `generating_function`."""
-        ...
 
     def probability_beyond(self, limit: int) -> float:
         """P(K > limit), rounded up by less than 1e-12."""
-        ...
 
     def probabilities_up_to(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`, shape [most + 1]."""
-        ...
 
     def sample(self, rng: Random) -> int:
         """One secret draw."""
-        ...
 
 
 def chance_to_draw_best_share(tries: Tries, share: float) -> float:

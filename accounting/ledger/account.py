@@ -301,28 +301,12 @@ class Statement:
         if self.balance.closed:
             return 0.0, 0.0
         epsilon, delta = self.reserved_epsilon_and_delta
-        return (
-            float(
-                max(
-                    Decimal(0),
-                    subtract_decimals_exactly(
-                        shortest_decimal_of_float(self.budget.epsilon), shortest_decimal_of_float(epsilon)
-                    ),
-                )
-            ),
-            float(
-                max(
-                    Decimal(0),
-                    subtract_decimals_exactly(
-                        shortest_decimal_of_float(self.budget.delta), shortest_decimal_of_float(delta)
-                    ),
-                )
-            ),
-        )
 
-    def has_room_for_charge(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
-        """Whether one more charge of `cost`, for this event, fits the budget."""
-        return self.balance.has_room_for_amounts(self.policy.amounts_of_charge(cost, event))
+        def left(limit: float, reserved: float) -> float:
+            rest = subtract_decimals_exactly(shortest_decimal_of_float(limit), shortest_decimal_of_float(reserved))
+            return float(max(Decimal(0), rest))
+
+        return left(self.budget.epsilon, epsilon), left(self.budget.delta, delta)
 
     def attempts_of_plan(self, plan: str) -> Attempts:
         """A plan's attempts."""

@@ -35,11 +35,9 @@ class Body(Protocol):
     @property
     def kind(self) -> str:
         """The kind of the entry."""
-        ...
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, in the stored form."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +170,6 @@ class SpentOutside(Stored):
     reason: Literal["outside"] = "outside"
     note: Annotated[str, _check_one_line_note]
 
-    attempts: ClassVar[int] = 0
-
 
 StoredEnd = Annotated[
     End,
@@ -206,8 +202,6 @@ class Restored(Stored):
     charges: Annotated[tuple[str, ...], OMITTED] = ()
     ends: Annotated[tuple[StoredEnd, ...], OMITTED] = ()
     of: Annotated[str, OMITTED] = ""
-
-    attempts: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if len({self.remembered is not None, self.known, self.reserved is not None}) > 1:

@@ -49,23 +49,18 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """How commands and reports call it."""
-        ...
 
     def amount_limits(self, budget: Guarantee) -> Amounts:
         """The limit of each amount; raises `BadInput` if the budget cannot be split as declared."""
-        ...
 
     def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
         """The amounts that a charge of `cost` takes; `event` is its event, None if only the cost is known."""
-        ...
 
     def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """(epsilon, delta) that the reserved amounts imply: at most the budget, unless more was recorded."""
-        ...
 
     def budget_sharing_sentence(self, budget: Guarantee) -> str:
         """One sentence on how sweeps share the budget, its delta included."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,10 +177,8 @@ class RenyiFilter(Checked):
 
     def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The converted divergence, if there is any, plus the sums of the others."""
-        divergence, others = (
-            float_rounded_up(reserved.get(DIVERGENCE, Decimal(0))),
-            _reserved_epsilon_and_delta(reserved),
-        )
+        divergence = float_rounded_up(reserved.get(DIVERGENCE, Decimal(0)))
+        others = _reserved_epsilon_and_delta(reserved)
         if divergence == 0:
             return others
         return max(0.0, divergence + self._epsilon_conversion_term) + others[0], self.delta + others[1]

@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,10 +149,6 @@ class PrivateStore:
     def trial_place_from_files_folder(self, files: Path) -> TrialPlace:
         """The two places of the trial with its files in this folder."""
         return TrialPlace(files=files, record=self.trial_record_folder(files.name))
-
-    def iterate_trial_record_folders(self) -> Iterator[Path]:
-        """The folders of all trials that claimed a receipt."""
-        yield from sorted((self.root / "trials").glob("*"))
 
     def has_launch_nonce(self, nonce: str | None) -> bool:
         """Whether the store knows the launch with this nonce, the ledger's last; None means no launch so far."""

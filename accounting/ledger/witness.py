@@ -71,15 +71,12 @@ class Witness(Protocol):
     @property
     def name(self) -> str:
         """The name in messages, without a password."""
-        ...
 
     def read_state(self, identity: str) -> WitnessedState | None:
         """What the witness holds of a ledger; None if it knows nothing of it."""
-        ...
 
     def replace_state_if_unchanged(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
         """Replaces the state whose head is `seen`, None for none; False if another head is there."""
-        ...
 
 
 def witness_from_environment() -> Witness | None:

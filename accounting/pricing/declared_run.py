@@ -19,38 +19,30 @@ class DeclaredRun(Protocol):
     @property
     def noise_multiplier(self) -> float | None:
         """The given noise multiplier, None if it is to be solved for."""
-        ...
 
     @property
     def is_score_noise_open(self) -> bool:
         """Whether the noise of its score is to be solved for."""
-        ...
 
     @property
     def training_event_key(self) -> Hashable:
         """All that determines the training event, except the noise: runs of equal kinds share one event."""
-        ...
 
     @property
     def final(self) -> DeclaredRun | None:
         """The run that follows the search if this run wins it; None if the rule has no final run."""
-        ...
 
     def training_event(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
         """The training event at this noise, after the run's number of steps or after this one."""
-        ...
 
     def training_event_with_rounded_factors(self, noise_multiplier: float) -> DpEvent:
         """An event of few kinds of step that costs no less than `training`, and little more."""
-        ...
 
     def with_steps(self, steps: int) -> DeclaredRun:
         """The same run with this number of steps, declared anew; raises `BadInput` if it cannot have that many."""
-        ...
 
     def trial_at_noise(self, noise_multiplier: float, score_noise: float | None) -> Trial:
         """The trial at this noise, without its final run; `score_noise` is the noise of its score if that was open."""
-        ...
 
 
 def given_noises(runs: Sequence[DeclaredRun]) -> list[float]:

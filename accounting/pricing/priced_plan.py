@@ -36,21 +36,15 @@ class PricedPlan:
     accept_delta: object = None
 
     @property
-    def point_events(self) -> tuple[PlanEvent, ...]:
-        """The event of each point."""
-        return tuple(trial.event_with_final_run for trial in self.plan.trials)
-
-    @property
-    def expected_runs(self) -> float:
-        """The number of runs of the search that the plan pays for, or its mean if it is drawn."""
-        proposed = self.plan.proposed
-        return proposed.trials if proposed else self.rule.expected_tries(len(self.plan.trials))
+    def is_delta_large(self) -> bool:
+        """Whether delta is 1 / units or more on data that a promise protects."""
+        return not self.plan.has_public_data and is_large_delta(self.plan.delta, self.units)
 
     @property
     def large_accepted_delta_or_none(self) -> float | None:
         """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
-        accepted = is_accepted_delta(self.accept_delta, self.plan.delta) and is_large_delta(self.plan.delta, self.units)
-        return self.plan.delta if accepted and not self.plan.has_public_data else None
+        accepted = self.is_delta_large and is_accepted_delta(self.accept_delta, self.plan.delta)
+        return self.plan.delta if accepted else None
 
     def terms_under_rule(self, rule: SelectionRule) -> SearchTerms:
         """The plan's terms under this rule."""

@@ -18,7 +18,7 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
-from dpsweep.accounting.selection.interface import Disclosure, Search, SelectionRule
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 
 BEST_SHARE = 0.1
 """`chance_of_best` is the chance of having tried one of this share of the points, the best ones."""
@@ -58,7 +58,7 @@ class Offer:
 def may_sweep_run_under_rule(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
     """Whether a sweep over these points runs under this rule, or the rule refuses them and says why."""
     try:
-        return rule.search_kind(Search()) is not None and rule.is_event_charged_for_trials(rule.event(trials), trials)
+        return rule.is_event_charged_for_trials(rule.event(trials), trials)
     except DpsweepError:
         return True
 
@@ -96,7 +96,7 @@ def _offer_of_rule(
     quote, runs, refusal = None, False, ""
     try:
         event = rule.event(trials)
-        runs = rule.search_kind(Search()) is not None and rule.is_event_charged_for_trials(event, trials)
+        runs = rule.is_event_charged_for_trials(event, trials)
         quote = panel.quote(event, delta, adjacency, unit)
     except DpsweepError as cause:
         refusal = str(cause)

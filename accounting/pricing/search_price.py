@@ -83,11 +83,8 @@ class PricedSearch:
 
 def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {
-        label: rule
-        for label, rule in _rules_from_configs(spec.offered).items()
-        if is_search_covered_by_rule(rule, spec.search)
-    }
+    offers = {label: rule_from_config(config) for label, config in spec.offered.items()}
+    offers = {label: rule for label, rule in offers.items() if is_search_covered_by_rule(rule, spec.search)}
     own = None if spec.rule is None else rule_from_config(spec.rule)
     runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
     offers = {label: rule for label, rule in offers.items() if _has_final_runs_where_needed(rule, runs)}
@@ -131,13 +128,11 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
 
 def distinct_single_run_events(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
     """The distinct events of single runs: of the final run where a trial has one."""
-    events = [(trial.final or trial).event for trial in trials]
-    return [
-        *{
-            short_digest_of_json({name: to_json(part) for name, part in event.events_by_population.items()}): event
-            for event in events
-        }.values()
-    ]
+    distinct = {}
+    for event in ((trial.final or trial).event for trial in trials):
+        forms = {name: to_json(part) for name, part in event.events_by_population.items()}
+        distinct[short_digest_of_json(forms)] = event
+    return list(distinct.values())
 
 
 def _charging_of_unlike_points_sentence(rule: SelectionRule, spec: SearchSpec) -> str:
@@ -162,10 +157,6 @@ def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     except BadInput:
         return False
     return True
-
-
-def _rules_from_configs(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]:
-    return {label: rule_from_config(config) for label, config in configs.items()}
 
 
 def _rule_config_and_remark(

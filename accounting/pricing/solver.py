@@ -33,7 +33,7 @@ from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, g
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest_offer_showing_results, offer_of_each_rule
 from dpsweep.accounting.pricing.search_terms import MOST_STEPS, SearchTerms
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.selection.interface import Search, SelectionRule
+from dpsweep.accounting.selection.interface import SelectionRule
 
 Kind = tuple[Hashable, float]
 """All that determines the price of a run, except its number of steps: its kind and its noise multiplier."""
@@ -108,9 +108,7 @@ def cheapest_rule_label(
     """The cheapest offer among those that show the wanted results, at the noise that a full grid would need."""
     if results not in SHOWN:
         raise BadInput(f"Expected show={results} to be one of {', '.join(SHOWN)}.")
-    able = {
-        label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses and rule.search_kind(Search())
-    }
+    able = {label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses}
     if not able:
         raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {results}.")
     if target is None:

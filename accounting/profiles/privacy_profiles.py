@@ -30,11 +30,9 @@ class Profile(Protocol):
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at each epsilon >= 0, shape [n]; non-increasing."""
-        ...
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon >= 0 that this profile certifies at `delta`, rounded up."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -352,6 +352,11 @@ class Plan(Stored):
         return tuple(trial.final for trial in self.trials if trial.final is not None)
 
     @property
+    def runs_that_may_be_handed_over(self) -> tuple[Trial, ...]:
+        """The runs of which the winner is one: the final runs if the rule has them, else the points."""
+        return self.final_runs or self.trials
+
+    @property
     def all_runs(self) -> tuple[Trial, ...]:
         """All points, then their final runs."""
         return self.trials + self.final_runs
@@ -378,6 +383,13 @@ class Plan(Stored):
         return priced_events_of_runs(
             events, spares=self.spares, turns=self.allowed_point_indices_per_turn, shared=self.has_shared_subsamples
         )
+
+    @property
+    def required_proposals(self) -> Proposed:
+        """The proposed runs of a plan that has some."""
+        if self.proposed is None:
+            raise BadInput(f"Expected plan {self.id} to say how many runs are proposed.")
+        return self.proposed
 
     @cached_property
     def allowed_point_indices_per_turn(self) -> tuple[Sequence[int], ...] | None:
@@ -458,6 +470,11 @@ class Plan(Stored):
     def is_stored_in_file(self, path: Path) -> bool:
         """Whether the file at `path` holds this plan as `write` would write it; reading it again takes far longer."""
         return path.read_bytes() == json.dumps(self._stored_form_with_id, allow_nan=False).encode()
+
+    def require_no_other_plan_in_file(self, path: Path) -> None:
+        """Raises `BadInput` if the file at `path` holds another plan."""
+        if path.exists() and not self.is_stored_in_file(path) and (earlier := Plan.read(path).id) != self.id:
+            raise BadInput(f"Expected {path.parent} to be empty or hold plan {self.id}; it holds plan {earlier}.")
 
     @cached_property
     def _stored_form_with_id(self) -> dict[str, Any]:

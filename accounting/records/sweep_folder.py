@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dpsweep.accounting.audit_record import AUDIT_FILE
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner_or_team
 from dpsweep.accounting.records.card import CardFiles
 
@@ -134,3 +135,10 @@ class SweepFolder:
         if self.store is None:
             raise ValueError(f"Expected store={self.store} of {self.root} to be given where something trains.")
         return self.store
+
+
+def require_sweep_folder(root: Path) -> Path:
+    """The folder; raises `BadInput` unless it has a plan."""
+    if not SweepFolder(root=root).plan_path.is_file():
+        raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")
+    return root

@@ -104,16 +104,8 @@ def iterate_account_losses(memory: Memory, base: Base) -> Iterator[Lost]:
             )
         amounts = _growth_of_amounts(remembered.reserved, {} if before is None else before.reserved)
         if there is not None and there.policy != remembered.policy:
-            amounts = dict(
-                zip(
-                    (EPSILON, DELTA),
-                    map(
-                        shortest_decimal_of_float,
-                        remembered.policy.guaranteed_epsilon_and_delta(remembered.budget, amounts),
-                    ),
-                    strict=True,
-                )
-            )
+            guaranteed = remembered.policy.guaranteed_epsilon_and_delta(remembered.budget, amounts)
+            amounts = dict(zip((EPSILON, DELTA), map(shortest_decimal_of_float, guaranteed), strict=True))
         current = remembered.budget if there is None else there.budget
         yield Lost(
             account=account,

@@ -158,10 +158,8 @@ class Restoration:
         """Does all that the copy, the memories, the witness and the folders call for; one sentence for each thing."""
         adopted = () if copy is None else tuple(self._adopt_backup_lines_and_describe(copy))
         lost = [(memory, known) for memory, known in self.known.items() if not self.lines.contains_chain_end(known.end)]
-        before, head = (
-            self._balances_now_and_at_remembered_entry(next((memory for memory, _ in lost), None)),
-            last_digest(self.lines),
-        )
+        before = self._balances_now_and_at_remembered_entry(next((memory for memory, _ in lost), None))
+        head = last_digest(self.lines)
         sentences, behind = [*adopted], False
         for memory, known in lost:
             base = self._balances_now_and_at_remembered_entry(memory)

@@ -24,7 +24,7 @@ from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
 from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.selection.interface import rule_from_config
@@ -46,9 +46,7 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
 
 
 def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
-    folder = SweepFolder(root=root)
-    if not folder.plan_path.is_file():
-        raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")
+    folder = SweepFolder(root=require_sweep_folder(root))
     plan = Plan.read(folder.plan_path)
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]

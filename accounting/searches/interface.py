@@ -158,6 +158,16 @@ class PlannedSearch(ABC):
     def number_of_search_runs(self) -> int:
         """The number of runs that the plan pays for, without the final run."""
 
+    @property
+    def number_of_runs(self) -> int:
+        """The number of runs that the plan pays for, the final run included."""
+        return self.number_of_search_runs + bool(self.plan.final_runs)
+
+    @classmethod
+    def expected_number_of_runs(cls, plan: Plan) -> float:
+        """The number of runs of the search that the plan pays for, or its mean if it is drawn."""
+        return rule_from_config(plan.rule).expected_tries(len(plan.trials))
+
     @classmethod
     @abstractmethod
     def number_of_runs_that_may_win(cls, plan: Plan) -> float:
@@ -165,6 +175,21 @@ class PlannedSearch(ABC):
 
         It follows from the plan, never from what ran.
         """
+
+    @classmethod
+    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
+        """The runs that are known before the first one begins; empty if nothing but the search itself tells them."""
+        return plan.trials
+
+    @classmethod
+    def number_of_runs_text(cls, plan: Plan) -> str:
+        """How many runs the points have; empty if each has one, or if their number is secret."""
+        runs, points = len(plan.trials), len(set(plan.point_index_of_each_trial))
+        return f"{runs}, {runs // points} of each point" if runs > points else ""
+
+    def killed_runs_to_repeat(self, killed: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        """Those of the killed runs that another attempt may replace."""
+        return killed
 
     @abstractmethod
     def search_trials_so_far(self) -> tuple[Trial, ...]:
@@ -232,6 +257,16 @@ def search_class_for_plan(plan: Plan) -> type[PlannedSearch]:
     return _KINDS.keep_value(plan, _search_class_without_cache(plan)) if kind is None else kind
 
 
+def declared_search_class(plan: Plan) -> type[PlannedSearch]:
+    """The kind of search that the plan's rule names, whether its price covers it or not."""
+    return class_for_search_kind(__package__, name_of_search_kind(plan))
+
+
+def name_of_search_kind(plan: Plan) -> str:
+    """The name of the kind of search that the plan's rule names."""
+    return rule_from_config(plan.rule).search_kind(_search_properties(plan))
+
+
 def class_for_search_kind(package: str, kind: str, prefix: str = "") -> type:
     """The class of a kind of search in this package: the module's name without underscores, in capitals.
 
@@ -250,32 +285,35 @@ def _search_class_without_cache(plan: Plan) -> type[PlannedSearch]:
     if not plan.trials:
         raise BadInput(f"Expected plan {plan.id} to have a point, got none.")
     _require_declared_final_runs(plan, rule)
-    search = Search(
-        proposals=Proposals.FIXED if plan.proposed is None else Proposals.ADAPTIVE,
-        shared=plan.has_shared_subsamples,
-        repeats=plan.least_runs_per_point,
-        spares=plan.spares,
-    )
-    rule.check_search_is_allowed(search)
-    kind = rule.search_kind(search)
+    rule.check_search_is_allowed(_search_properties(plan))
     require_priced_card(plan)
-    if kind is None or not rule.is_event_charged_for_trials(plan.event_without_card, plan.priced_events):
+    if not rule.is_event_charged_for_trials(plan.event_without_card, plan.priced_events):
         raise BadInput(
             f"A sweep under {rule.name} can be planned and priced, but not run: `sweep` runs every point once, or "
             "the tries of a draw that shows the winner alone. Choose tuning=composition, tuning=disjoint or "
             "tuning=private_selection."
         )
-    return class_for_search_kind(__package__, kind)
+    return declared_search_class(plan)
+
+
+def _search_properties(plan: Plan) -> Search:
+    """The properties of the plan's search that its rule has to cover."""
+    return Search(
+        proposals=Proposals.FIXED if plan.proposed is None else Proposals.ADAPTIVE,
+        shared=plan.has_shared_subsamples,
+        repeats=plan.least_runs_per_point,
+        spares=plan.spares,
+    )
 
 
 def _require_declared_final_runs(plan: Plan, rule: SelectionRule) -> None:
     """Raises `BadInput` unless the plan has the final runs that its rule pays for, on the records that it says."""
-    final = rule.final_run_terms
-    if len(plan.final_runs) != (0 if final is None else len(plan.trials)):
+    final, final_runs = rule.final_run_terms, plan.final_runs
+    if len(final_runs) != (0 if final is None else len(plan.trials)):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
-    if any(one.final is not None for one in plan.final_runs):
+    if any(one.final is not None for one in final_runs):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
-    for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, plan.final_runs)):
+    for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, final_runs)):
         part = None if final is None else final.parts[use]
         for trial in trials:
             if trial.config.get("part") != part or trial.config.get(FINAL, False) is not (use is Use.FINAL):
@@ -301,7 +339,8 @@ def level_of_told_interval(plan: Plan, trial: Trial) -> float:
     """
     if is_scored_apart_from_search(plan, trial):
         return SURE
-    alike = plan.final_runs and not is_scored_apart_from_search(plan, plan.final_runs[0])
+    final = plan.runs_that_may_be_handed_over[0]
+    alike = final.config.get(FINAL, False) and not is_scored_apart_from_search(plan, final)
     return SURE / search_class_for_plan(plan).number_of_runs_that_may_win(plan) / (2 if alike else 1)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
@@ -19,7 +20,7 @@ from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import (
     PlannedSearch,
@@ -39,11 +40,17 @@ class OpenSearch(PlannedSearch):
 
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for the final run, until it has begun."""
-        return int(bool(self.plan.final_runs) and not any(attempts.started[final.id] for final in self.plan.final_runs))
+        candidates = self.final_run_choice.candidates
+        return int(bool(candidates) and not any(attempts.started[final.id] for final in candidates))
+
+    @property
+    def final_run_choice(self) -> FinalRunChoice:
+        """The choice of the final run in the sweep's folder."""
+        return FinalRunChoice(plan=self.plan.id, candidates=self.plan.final_runs, path=self.folder.final_point_path)
 
     def chosen_final_run(self) -> Trial | None:
         """The final run of the stored choice."""
-        return read_chosen_final_run(self.plan, self.folder.final_point_path)
+        return self.final_run_choice.read()
 
     def read_runs_and_winner(self, account: Statement) -> Runs:
         """The runs with their attempts in the ledger; the winner is the final run, if the rule has one."""
@@ -58,7 +65,7 @@ class OpenSearch(PlannedSearch):
             untried=self.trials_of_unproposed_points(),
             winner=winner,
         )
-        return self._runs_with_final_run_as_winner(runs, account) if self.plan.final_runs else runs
+        return self._runs_with_final_run_as_winner(runs, account) if self.final_run_choice.candidates else runs
 
     def best_point_index(self, account: Statement) -> int | None:
         """The point of the run that the rule names now, by its index in the plan; None if none has finished."""
@@ -94,14 +101,10 @@ class OpenSearch(PlannedSearch):
 
     def _verify_started_final_run_was_chosen(self, account: Statement) -> None:
         """Compares the point that was chosen for the final run with the one whose final run was started."""
-        chosen = self.chosen_final_run()
-        began = {
-            final.id for final in self.plan.final_runs if account.number_of_started_attempts(self.plan.id, final.id)
-        }
+        choice, chosen = self.final_run_choice, self.chosen_final_run()
+        began = {final.id for final in choice.candidates if account.number_of_started_attempts(self.plan.id, final.id)}
         if chosen is not None and began and chosen.id not in began:
-            raise ContractBroken(
-                f"The final run that {self.folder.final_point_path} names is not the one that was started."
-            )
+            raise ContractBroken(f"The final run that {choice.path} names is not the one that was started.")
 
     def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares each result with the digest in its attempt's last settle line."""
@@ -135,33 +138,49 @@ class ChosenPoint(Stored):
     point: Count
 
 
-def read_chosen_final_run(plan: Plan, path: Path) -> Trial | None:
-    """The chosen final run, None if none is chosen yet; refuses a damaged file, and one of another plan."""
-    if not plan.final_runs:
-        return None
-    chosen = parse_json_file_or_none(path, ChosenPoint.from_json)
-    if chosen is None:
-        return None
-    if chosen.plan != plan.id:
-        raise BadInput(f"Expected {path} to be the final run of plan {plan.id}; it is one of plan {chosen.plan}.")
-    if chosen.point >= len(plan.final_runs):
-        raise BadInput(f"Expected the point of {path} to be one of the {len(plan.final_runs)} of plan {plan.id}.")
-    return plan.final_runs[chosen.point]
+@dataclass(frozen=True, kw_only=True)
+class FinalRunChoice:
+    """The choice of a plan's final run, in a file of the sweep's folder: chosen once, never replaced.
 
+    `candidates` are the final runs of all points, in their order; none if the rule pays for none.
+    """
 
-def store_choice_of_final_run(plan: Plan, path: Path, point: int) -> Trial:
-    """Stores the choice of a point, by its index in the plan, and returns its final run; a choice is never replaced."""
-    known = read_chosen_final_run(plan, path)
-    if known is not None and known != plan.final_runs[point]:
-        raise BadInput(f"Expected {path} to be absent: a final run is never chosen again.")
-    write_json(path, ChosenPoint(plan=plan.id, point=point).to_json())
-    return plan.final_runs[point]
+    plan: str
+    candidates: tuple[Trial, ...]
+    path: Path
 
+    def read(self) -> Trial | None:
+        """The chosen final run, None if none is chosen yet; refuses a damaged file, and one of another plan."""
+        if not self.candidates:
+            return None
+        chosen = parse_json_file_or_none(self.path, ChosenPoint.from_json)
+        if chosen is None:
+            return None
+        if chosen.plan != self.plan:
+            raise BadInput(
+                f"Expected {self.path} to be the final run of plan {self.plan}; it is one of plan {chosen.plan}."
+            )
+        if chosen.point >= len(self.candidates):
+            raise BadInput(
+                f"Expected the point of {self.path} to be one of the {len(self.candidates)} of plan {self.plan}."
+            )
+        return self.candidates[chosen.point]
 
-def recover_choice_of_final_run(plan: Plan, path: Path, started: Container[str]) -> None:
-    """Restores from the ledger the choice of a final run that began, if the folder was deleted."""
-    if read_chosen_final_run(plan, path) is None:
-        for point, final in enumerate(plan.final_runs):
-            if final.id in started:
-                store_choice_of_final_run(plan, path, point)
-                return
+    def is_to_come(self) -> bool:
+        """Whether a final run is paid for and not chosen yet."""
+        return bool(self.candidates) and self.read() is None
+
+    def store(self, point: int) -> Trial:
+        """Stores the choice of a point, by its index in the plan, and returns its final run."""
+        known = self.read()
+        if known is not None and known != self.candidates[point]:
+            raise BadInput(f"Expected {self.path} to be absent: a final run is never chosen again.")
+        write_json(self.path, ChosenPoint(plan=self.plan, point=point).to_json())
+        return self.candidates[point]
+
+    def recover(self, started: Container[str]) -> None:
+        """Restores from the ledger the choice of a final run that began, if the folder was deleted."""
+        if self.read() is None:
+            begun = (point for point, final in enumerate(self.candidates) if final.id in started)
+            for point in islice(begun, 1):
+                self.store(point)

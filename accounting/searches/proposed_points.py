@@ -48,7 +48,7 @@ class ProposedPoints(OpenSearch):
 
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for each turn and for the final run that has not begun."""
-        finals = sum(attempts.started[final.id] > 0 for final in self.plan.final_runs)
+        finals = sum(attempts.started[final.id] > 0 for final in self.final_run_choice.candidates)
         return (
             super().number_of_unnamed_attempts_needed(attempts)
             + self.number_of_search_runs
@@ -59,6 +59,22 @@ class ProposedPoints(OpenSearch):
     def number_of_search_runs(self) -> int:
         """The number of turns."""
         return len(require_allowed_point_indices_per_turn(self.plan))
+
+    @classmethod
+    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
+        """None: the sampler proposes them."""
+        return ()
+
+    @classmethod
+    def number_of_runs_text(cls, plan: Plan) -> str:
+        """The number of turns, and who proposes their points."""
+        proposed = plan.required_proposals
+        return f"{proposed.trials}, of the points that {proposed.sampler_name} proposes from the scores so far"
+
+    @classmethod
+    def expected_number_of_runs(cls, plan: Plan) -> float:
+        """The number of turns."""
+        return plan.required_proposals.trials
 
     @classmethod
     def number_of_runs_that_may_win(cls, plan: Plan) -> float:

@@ -63,9 +63,23 @@ class SecretDraw(PlannedSearch):
         return SearchRecord(store=self.folder.private_store, attempt=stored.attempt)
 
     @classmethod
+    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
+        """None: the draw is secret."""
+        return ()
+
+    @classmethod
+    def number_of_runs_text(cls, plan: Plan) -> str:
+        """Nothing: the number of tries is secret."""
+        return ""
+
+    def killed_runs_to_repeat(self, killed: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        """None: another try would depend on how the first one went."""
+        return ()
+
+    @classmethod
     def number_of_runs_that_may_win(cls, plan: Plan) -> float:
         """The mean number of tries by the law that the draw is from, never the number drawn."""
-        return max(1.0, rule_from_config(plan.rule).expected_tries(len(plan.trials)))
+        return max(1.0, cls.expected_number_of_runs(plan))
 
     def search_trials_so_far(self) -> tuple[Trial, ...]:
         """The tries of the stored draw."""
@@ -93,10 +107,11 @@ class SecretDraw(PlannedSearch):
         `outcome` says who won if the folder may be an older copy, which does not know it.
         """
         outcome = outcome or SearchOutcome.read(self.folder.outcome_path)
-        if not self.plan.final_runs or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
+        final_runs = self.plan.final_runs
+        if not final_runs or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
             return None
         with turn_read_errors_into_refusal(f"the winner in {self.folder.root}"):
-            return read_state_of_try(self.plan.final_runs[stored.draw.tries[outcome.winner]], stored, self.folder)
+            return read_state_of_try(final_runs[stored.draw.tries[outcome.winner]], stored, self.folder)
 
     def states_of_tries_and_final_run(
         self, stored: StoredDraw, outcome: SearchOutcome | None = None

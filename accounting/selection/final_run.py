@@ -58,7 +58,7 @@ class Final(SelectionRule):
         """The search's own disclosures; the final run is paid for in full."""
         return self.rule.discloses
 
-    def search_kind(self, search: Search) -> str | None:
+    def search_kind(self, search: Search) -> str:
         """The search's own; the final run follows it."""
         return self.rule.search_kind(search)
 

@@ -166,9 +166,9 @@ class SelectionRule(Checked, ABC):
         """All results whose release the price covers."""
 
     @abstractmethod
-    def search_kind(self, search: Search) -> str | None:
+    def search_kind(self, search: Search) -> str:
         """The kind of search that runs under this rule: the name of its modules in `accounting/searches` and
-        `sweeper/searches`; None if plans under this rule are only priced.
+        `sweeper/searches`.
         """
 
     @property

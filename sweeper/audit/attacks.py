@@ -303,12 +303,8 @@ class RecordAttack:
 
         split = records_from_config(config).load_split(RecordStore(folder=self.machine.data))
         few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
-        return replace(
-            split,
-            train=replace_stored_features_by_model_inputs(
-                split.train.select(slice(0, BACKGROUND)) if few else split.train
-            ),
-        )
+        train = split.train.select(slice(0, BACKGROUND)) if few else split.train
+        return replace(split, train=replace_stored_features_by_model_inputs(train))
 
     def canaries_for_split(self, drawn: DrawnCanaries, declaration: Declaration, split: Split) -> RecordCanaries:
         """The canaries for the records of a split: the same in every run of a search."""
@@ -328,10 +324,8 @@ def collect_script_attack_scores(attack: RecordAttack, alone: Trial, trainings: 
     collected = Collected()
     for _ in range(trainings):
         drawn = attack.draw_coins_and_canary_seed(alone)
-        declaration, split = (
-            declaration_from_config(alone.config),
-            attack.load_background_records(attack.config_on_audited_records(alone.config)),
-        )
+        declaration = declaration_from_config(alone.config)
+        split = attack.load_background_records(attack.config_on_audited_records(alone.config))
         canaries = attack.canaries_for_split(drawn, declaration, split)
         train = canaries.insert_present_canaries_into_records(split.train, drawn.coins, attack.plan.adjacency)
         data = replace(split, train=train, holdout=canaries.records, test=canaries.records)

@@ -40,7 +40,8 @@ def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng
     plan = priced.plan
     refuse_unobservable_plan(plan, settings)
     torch.set_num_threads(machine.threads)
-    parts, by_script = _has_parts_or_final_runs(plan), _is_trained_by_script(plan)
+    parts = bool(plan.final_runs) or any(trial.config.get("part") for trial in plan.trials)
+    by_script = _is_trained_by_script(plan)
     alone, search = _costliest_trial(priced), not (parts or by_script)
     by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
     layouts = {} if by_script else by_records.tensor_layout_by_trial()
@@ -49,10 +50,8 @@ def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng
     on_lattice: int | None = 0
     notes: tuple[str, ...] = (FINAL_RUN,) if parts else ()
     if by_script:
-        evidence, notes = (
-            collect_script_attack_scores(by_records, alone, settings.trainings).evidence_per_attack_and_scope(),
-            (*notes, SCRIPT),
-        )
+        evidence = collect_script_attack_scores(by_records, alone, settings.trainings).evidence_per_attack_and_scope()
+        notes = (*notes, SCRIPT)
     elif settings.records:
         evidence = by_records.collect_scores_of_trainings(
             alone, settings.trainings, search=search
@@ -114,11 +113,6 @@ def _costliest_trial(priced: PricedPlan) -> Trial:
 
 def _is_trained_by_script(plan: Plan) -> bool:
     return any(is_script_config(trial.config) for trial in plan.trials)
-
-
-def _has_parts_or_final_runs(plan: Plan) -> bool:
-    """Whether the search reads a part of the records, or a final run follows it."""
-    return bool(plan.final_runs) or any(trial.config.get("part") for trial in plan.trials)
 
 
 def _priced_training_and_search_scopes(priced: PricedPlan, alone: Trial, *, search: bool) -> dict[Scope, PricedScope]:

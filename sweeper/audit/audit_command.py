@@ -13,12 +13,11 @@ from typing import Protocol
 import numpy as np
 
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
-from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
+from dpsweep.accounting.errors import ContractBroken, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line, print_lines
-from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.stored_names.entry_points import AUDITS, load_registered_part, part_errors_as_bad_input
 from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest
@@ -37,7 +36,6 @@ class PlanAudit(Protocol):
         self, priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator
     ) -> AuditRecord:
         """The record of a new audit; raises `BadInput` if the plan cannot be audited."""
-        ...
 
 
 def audit(request: SweepRequest) -> ExitCode:
@@ -46,7 +44,8 @@ def audit(request: SweepRequest) -> ExitCode:
     Raises `ContractBroken` if an attack finds more than the plan's price.
     """
     priced = compose_plan_on_account(request.points, request.plan, Ledger(Ledger.user_ledger_place()))
-    folder = _sweep_folder_checked_against_plan(priced.plan, request)
+    folder = SweepFolder(root=request.jobs.for_plan(priced.plan.id).sweep_folder_path)
+    priced.plan.require_no_other_plan_in_file(folder.plan_path)
     machine = replace(
         request.compute.machine_of_worker_process(request.data), threads=request.compute.threads or 1, processes=1
     )
@@ -71,18 +70,6 @@ def _run_audit_named_in_settings(priced: PricedPlan, settings: AuditSettings, ma
     audit: PlanAudit = load_registered_part(AUDITS, settings.by, word)
     with part_errors_as_bad_input(AUDITS, settings.by, word):
         return audit(priced, settings, machine, np.random.default_rng())
-
-
-def _sweep_folder_checked_against_plan(plan: Plan, request: SweepRequest) -> SweepFolder:
-    """The sweep's folder; raises `BadInput` if it holds another plan."""
-    folder = SweepFolder(root=request.jobs.for_plan(plan.id).sweep_folder_path)
-    if (
-        folder.plan_path.exists()
-        and not plan.is_stored_in_file(folder.plan_path)
-        and (earlier := Plan.read(folder.plan_path).id) != plan.id
-    ):
-        raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
-    return folder
 
 
 UNKNOWN = "?"

@@ -110,11 +110,9 @@ def print_account(statement: Statement) -> None:
 
 def to_json(statement: Statement) -> dict[str, Any]:
     """The same facts as plain values."""
-    budget, amounts, fits = (
-        statement.budget,
-        _reserved_left_and_limit_by_amount(statement),
-        further_runs_that_fit(statement),
-    )
+    budget = statement.budget
+    amounts = _reserved_left_and_limit_by_amount(statement)
+    fits = further_runs_that_fit(statement)
     form: dict[str, Any] = replace_infinities_by_words(
         {
             "account": statement.account,

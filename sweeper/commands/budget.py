@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_error, print_line, print_lines
+from dpsweep.accounting.records.sweep_folder import require_sweep_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
 from dpsweep.accounting.searches.folder_audit import (
     chain_ends_in_receipts,
@@ -149,8 +150,7 @@ def verify(arguments: Sequence[str]) -> None:
     ends = [end for folder in folders for end in chain_ends_in_receipts(folder)]
     entries = ledger.verify_and_count_entries(ends)
     for folder in folders:
-        if not (folder / "plan.json").is_file():
-            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
+        require_sweep_folder(folder)
     if not entries:
         raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
     print_line(f"{ledger.name}: {entries} entries, the chain is whole.")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
@@ -126,16 +127,11 @@ def explain_config_keys(arguments: list[str]) -> None:
     print_lines(explanation_text(arguments[0]) if arguments else groups_and_keys_text())
 
 
-def sweep(arguments: list[str]) -> None:
-    """`dpsweep sweep OVERRIDES`."""
+def sweep(arguments: list[str], verb: str = "") -> None:
+    """`dpsweep sweep OVERRIDES`, or another verb on the plan that they ask for."""
     from dpsweep.sweeper.commands.hydra_app import main as hydra_main
 
-    hydra_main(arguments)
-
-
-def rehearse(arguments: list[str]) -> None:
-    """`dpsweep rehearse OVERRIDES`."""
-    sweep([*arguments, "hydra.sweeper.verb=rehearse"])
+    hydra_main([*arguments, f"hydra.sweeper.verb={verb}"] if verb else arguments)
 
 
 def plan(arguments: list[str]) -> None:
@@ -146,21 +142,11 @@ def plan(arguments: list[str]) -> None:
     for name in names:
         if name not in PLAN_VERBS_BY_FORM:
             raise BadInput(f"Expected --for {name} to be {', '.join(PLAN_VERBS_BY_FORM)}: a plan has no other form.")
-    sweep([*words, f"hydra.sweeper.verb={PLAN_VERBS_BY_FORM[names[0]] if names else 'plan'}"])
+    sweep(words, PLAN_VERBS_BY_FORM[names[0]] if names else "plan")
 
 
 PLAN_VERBS_BY_FORM = {"tre": "plan_for_tre"}
 """The verb for each form of a plan: the data management plan of a trusted research environment."""
-
-
-def advise(arguments: list[str]) -> None:
-    """`dpsweep advise OVERRIDES`."""
-    sweep([*arguments, "hydra.sweeper.verb=advise"])
-
-
-def audit(arguments: list[str]) -> None:
-    """`dpsweep audit OVERRIDES`."""
-    sweep([*arguments, "hydra.sweeper.verb=audit"])
 
 
 def resume(arguments: list[str]) -> None:
@@ -173,7 +159,7 @@ def resume(arguments: list[str]) -> None:
                 f"Expected {word} to say where jobs run ({', '.join(ABOUT_JOBS)}): what runs is in {folder}/plan.json."
             )
     place = str(Path(folder).absolute()).replace("\\", "\\\\").replace("'", "\\'")
-    sweep([*words, f"hydra.sweep.dir='{place}'", "hydra.sweeper.verb=resume"])
+    sweep([*words, f"hydra.sweep.dir='{place}'"], "resume")
 
 
 def budget(arguments: list[str]) -> None:
@@ -305,7 +291,7 @@ VERBS: Mapping[str, Subcommand] = {
         hint=lambda: KEYS_HINT,
     ),
     "rehearse": Subcommand(
-        run=rehearse,
+        run=partial(sweep, verb="rehearse"),
         line="run the same sweep on generated records and a scratch budget: nothing real is read or spent",
         usage="[KEY=VALUE[,VALUE...] ...]",
         example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1",
@@ -338,14 +324,14 @@ VERBS: Mapping[str, Subcommand] = {
         hint=lambda: f"{KEYS_HINT} --for tre prints a data management plan for a trusted research environment.",
     ),
     "advise": Subcommand(
-        run=advise,
+        run=partial(sweep, verb="advise"),
         line="what privacy.epsilon would buy under each way of searching, as measured; changes nothing",
         usage="[KEY=VALUE ...]",
         example="dpsweep advise dataset=mnist privacy.epsilon=3",
         hint=lambda: KEYS_HINT,
     ),
     "audit": Subcommand(
-        run=audit,
+        run=partial(sweep, verb="audit"),
         line="attack what a sweep would run, on generated records: a lower bound beside the price; charges nothing",
         usage="[KEY=VALUE[,VALUE...] ...] [audit.KEY=VALUE ...]",
         example="dpsweep audit dataset=digits trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 privacy.epsilon=1",
@@ -409,12 +395,11 @@ VERBS: Mapping[str, Subcommand] = {
 
 
 def _parse_sweep_folder_arguments(arguments: Sequence[str]) -> list[Path]:
+    from dpsweep.accounting.records.sweep_folder import require_sweep_folder
+
     if not arguments:
         raise BadInput("Expected a sweep folder, as the last line of a sweep names it (sweeps/DATASET/PLAN).")
-    for folder in map(Path, arguments):
-        if not (folder / "plan.json").is_file():
-            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
-    return [Path(folder) for folder in arguments]
+    return [require_sweep_folder(Path(folder)) for folder in arguments]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Real
 from os import PathLike
@@ -41,18 +40,6 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 _READ_AS_OTHER_TYPE = ("null", "true", "false", "nan", "inf")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """A keyword's key with its values as the command line writes them; a single value that is no axis is fixed."""
-
-    key: str
-    values: tuple[str, ...]
-
-    @property
-    def override(self) -> str:
-        return f"{self.key}={','.join(self.values)}"
-
-
 def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any]) -> list[str]:
     """The overrides, and after them the keywords as overrides.
 
@@ -65,22 +52,24 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
     """
     if isinstance(overrides, str):
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in [{overrides!r}].")
-    settings = [_setting_of_keyword(name, value, keywords) for name, value in keywords.items()]
+    settings = [_key_and_values_of_keyword(name, value, keywords) for name, value in keywords.items()]
     given = [word.partition("=")[0].lstrip("+~") for word in overrides]
-    for place, setting in enumerate(settings):
-        if setting.key in (*given, *(earlier.key for earlier in settings[:place])):
-            raise BadInput(f"Expected {setting.key} to be given once, got it once more as {setting.override}.")
-    return [*overrides, *(setting.override for setting in settings)]
+    for key, values in settings:
+        if key in given:
+            raise BadInput(f"Expected {key} to be given once, got it once more as {key}={values}.")
+        given.append(key)
+    return [*overrides, *(f"{key}={values}" for key, values in settings)]
 
 
-def _setting_of_keyword(name: str, value: Any, keywords: Mapping[str, Any]) -> _Setting:
+def _key_and_values_of_keyword(name: str, value: Any, keywords: Mapping[str, Any]) -> tuple[str, str]:
+    """A keyword's key and its values, as the command line writes them; a single value that is no axis is fixed."""
     key = KEYWORDS.get(name, name)
     if "." not in key and key not in _top_names():
         raise BadInput(_unknown_keyword_sentence(name, value, keywords))
     values = [value] if _is_single(value) else list(value)
     if not values:
         raise BadInput(f"Expected {name}={value!r} to have at least one value.")
-    return _Setting(key=key, values=tuple(_value_text(name, one) for one in values))
+    return key, ",".join(_value_text(name, one) for one in values)
 
 
 def _top_names() -> set[str]:

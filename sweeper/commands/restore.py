@@ -11,7 +11,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 from dpsweep.accounting.restoration.restore import (
     digests_of_paid_charges,
     lost_entries_sentence,
@@ -60,8 +60,7 @@ def _parse_restore_options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.backup is not None and options.as_another:
         raise BadInput("Expected --backup or --as-another: a backup restores the ledger that it is a copy of.")
     for folder in options.folders:
-        if not (folder / "plan.json").is_file():
-            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
+        require_sweep_folder(folder)
     return options
 
 

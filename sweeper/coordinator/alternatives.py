@@ -16,6 +16,7 @@ from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_
 from dpsweep.sweeper.coordinator import price_table
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
+from dpsweep.sweeper.terminal import Terminal
 
 COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 """The rule of a single run."""
@@ -28,10 +29,11 @@ def print_alternatives(
     plan = priced.plan
     is_asked = request.rules or request.fit
     if is_asked or not admitted:
-        outlooks = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
+        outlooks = rule_outlooks(priced, statement, show=request.plan.show, fits=request.fit)
         if is_asked:
-            price_table.print_price_under_each_rule(priced, outlooks, request.show)
-        price_table.print_advice_that_fits(outlooks)
+            price_table.print_price_under_each_rule(priced, outlooks, request.plan.show)
+        if outlooks.advice:
+            Terminal().print_line(outlooks.advice)
     if not is_asked:
         print_line("`--rules` prints what each other way of choosing the winner would cost, and what it may show.")
     nearest = nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)

@@ -201,13 +201,6 @@ class TrainingCheck:
     threads: int
     costs: Mapping[str, Cost] | None
 
-    @classmethod
-    def for_nothing_left_to_train(
-        cls, contents: tuple[Content, ...], costs: Mapping[str, Cost] | None
-    ) -> TrainingCheck:
-        """The check of a plan that has nothing left to train: its files alone, and step times of earlier sweeps."""
-        return cls(contents=contents, threads=1, costs=costs)
-
 
 def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speeds: Speeds) -> TrainingCheck:
     """Tries everything that a user's mistake can break; raises `BadInput` if something fails.

@@ -26,10 +26,10 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import number_of_priced_steps
+from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
-from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.spec import declaration_from_config
 
 _MAY_BE_SHOWN = {
@@ -88,12 +88,6 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
     for sentence in _recommended_rule_sentences(rules, results):
         print_line(sentence)
     print_line("`dpsweep help tuning` says what each rule does.")
-
-
-def print_advice_that_fits(outlooks: RuleOutlooks) -> None:
-    """Prints which alternatives fit the account if the plan itself does not."""
-    if outlooks.advice:
-        Terminal().print_line(outlooks.advice)
 
 
 def _recommended_rule_sentences(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
@@ -155,6 +149,7 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     """
     terminal = Terminal()
     plan = priced.plan
+    is_private = not plan.has_public_data
     table = TerminalTable(title=f"Plan {plan.id} on {plan.account}", show_header=False, box=FRAME, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -162,11 +157,8 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     first = [plan.trials[point] for point in dict.fromkeys(plan.point_index_of_each_trial)]
     count = {method: sum(trial.method == method for trial in first) for method in methods}
     table.add_row("points", f"{len(first)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
-    if len(plan.trials) > len(first) and not priced.rule.draws_in_secret:
-        table.add_row("runs", f"{len(plan.trials)}, {len(plan.trials) // len(first)} of each point")
-    if plan.proposed is not None:
-        proposals = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
-        table.add_row("runs", f"{plan.proposed.trials}, {proposals}")
+    if runs := declared_search_class(plan).number_of_runs_text(plan):
+        table.add_row("runs", runs)
     if plan.spares:
         table.add_row("spare attempts", f"{plan.spares} for killed runs, each paid for like the most expensive run")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
@@ -174,7 +166,7 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     again = f", and up to {' or '.join(map(str, repeats))} more after a crash" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name} (dpsweep help tuning)")
-    for name, text in () if plan.has_public_data else _search_price_rows(priced, outlook.envelope):
+    for name, text in _search_price_rows(priced, outlook.envelope) if is_private else ():
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     for name, text in _final_run_rows(priced):
@@ -189,20 +181,15 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
         table.add_row("subsamples", "the same for all runs at every step, which the price counts")
     table.add_row("scores", _score_cost_text(priced))
     alone = epsilon_text_rounded_up(priced.single_run.epsilon)
-    if not plan.has_public_data and len(plan.trials) > 1 and alone != epsilon_text_rounded_up(priced.quote.epsilon):
+    if is_private and len(plan.trials) > 1 and alone != epsilon_text_rounded_up(priced.quote.epsilon):
         table.add_row("one run alone", f"epsilon {alone} (not the price of this search)")
     for name, text in data.items():
         table.add_row(name, text)
     terminal.print_table(table)
     for note in plan.notes:
         terminal.print_line(note)
-    for sentence in () if plan.has_public_data else _caution_sentences(priced):
+    for sentence in _caution_sentences(priced) if is_private else ():
         terminal.print_line(sentence)
-
-
-def estimated_time_text(seconds: float | None, device: str) -> str:
-    """The estimated time on this device; None is a time that nobody knows."""
-    return "unknown" if seconds is None else f"{rough_duration_text(seconds)} on {device}"
 
 
 def _text_by_disclosure(texts: Mapping[Disclosure, str], discloses: frozenset[Disclosure]) -> str:
@@ -233,16 +220,15 @@ def _lower_bounds_with_proofs(quote: Quote) -> list[str]:
 def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """The final run: its records, its noise and its own cost."""
     plan, run = priced.plan, priced.rule.final_run_terms
-    if run is None or not plan.final_runs:
+    if run is None:
         return
-    noises = ", ".join(
-        map(noise_text_rounded_down, sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs}))
-    )
+    noises = sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs})
+    noises_text = ", ".join(map(noise_text_rounded_down, noises))
     cost = "included in the price"
     if plan.event.final is not None:
         own = (share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
         cost = f"epsilon {epsilon_text_rounded_up(max(own))}"
-    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises}"
+    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises_text}"
 
 
 def _caution_sentences(priced: PricedPlan) -> Iterator[str]:

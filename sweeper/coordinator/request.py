@@ -21,9 +21,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
-from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
 from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.job.devices import compute_with_devices, limit_pool_to_devices
@@ -48,6 +49,7 @@ from dpsweep.sweeper.planning.unknown_keys import (
     wrong_override_sentence,
 )
 from dpsweep.sweeper.searches.admission import Retry
+from dpsweep.sweeper.searches.interface import admitted_class_for_plan
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
 from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
 
@@ -86,7 +88,7 @@ class SweeperSettings:
 class SweepRequest:
     """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
-    `points` and `plan` determine the plan. `show`, `fit` and `rules` select the prices to show, `retry` the attempts to
+    `points` and `plan` determine the plan. `fit` and `rules` select the prices to show, `retry` the attempts to
     pay for again, `resume` how often an interrupted run is launched again, `study` the database for results, None for a
     file in the sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are
     written, `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs
@@ -96,7 +98,6 @@ class SweepRequest:
     verb: Verb
     points: tuple[Point, ...]
     plan: PlanSettings
-    show: str
     fit: bool
     rules: bool
     retry: Retry
@@ -145,7 +146,6 @@ class SweepRequest:
             verb=verb,
             points=tuple(points),
             plan=plan,
-            show=plan.show,
             fit=_require_true_or_false("fit", config.plan.fit),
             rules=settings.rules,
             retry=_parse_enum_choice(Retry, "retry", settings.retry),
@@ -153,7 +153,7 @@ class SweepRequest:
             study=settings.study,
             page=_require_true_or_false("page", config.report.page),
             loggers=loggers(config),
-            audit=audit_settings(config),
+            audit=AuditSettings.from_config(_config_group_as_dict(config, "audit")),
             compute=Compute.from_config(config.compute),
             data=data_folder_from_typed_name(config.data),
             max_batch_size=settings.max_batch_size,
@@ -172,28 +172,22 @@ class SweepRequest:
         """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
         return 1 if "trials" in self.plan.search else self.compute.together
 
-    def device_and_workers_text(self, rule: SelectionRule, jobs: int) -> str:
-        """The device and the workers under this rule as text; for a queue, so many jobs and what a time leaves out."""
-        device, workers = self.compute.device, self.workers_under_rule(rule)
+    def device_and_workers_text(self, plan: Plan, jobs: int) -> str:
+        """The device and the workers of a plan as text; for a queue, so many jobs and what a time leaves out."""
+        device, workers = self.compute.device, self.workers_for_plan(plan)
         found = {"auto": "this machine"}.get(device, device)
         if workers.work:
             return f"{found}, {jobs} job{'s' if jobs > 1 else ''}; without the wait for a machine and the start of jobs"
         return f"{found}, {workers.jobs} worker{'s' if workers.jobs > 1 else ''}"
 
-    def workers_under_rule(self, rule: SelectionRule) -> Workers:
-        """The workers that run a plan under this rule."""
-        return self.workers.limited_for_secret_draw() if rule.draws_in_secret else self.workers
+    def workers_for_plan(self, plan: Plan) -> Workers:
+        """The workers that run a plan."""
+        return admitted_class_for_plan(plan).workers_that_share_runs(self.workers)
 
-    def launcher_refusal_sentence(self, rule: SelectionRule) -> str:
-        """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
-        if not rule.draws_in_secret:
-            return ""
-        return self.workers.refusal_sentence_of_secret_draw(rule.name, self.compute.processes, self.resume)
-
-    def require_launcher_allowed_by_rule(self, rule: SelectionRule) -> None:
-        """Raises `BadInput` if the launcher may not run a plan under this rule."""
-        if message := self.launcher_refusal_sentence(rule):
-            raise BadInput(message)
+    def launcher_refusal_sentence(self, priced: PricedPlan) -> str:
+        """Why the launcher may not run a plan, whose secret draw it would show; empty if it may."""
+        kind = admitted_class_for_plan(priced.plan)
+        return kind.launcher_refusal_sentence(priced.rule.name, self.workers, self.compute.processes, self.resume)
 
 
 def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:
@@ -346,11 +340,6 @@ def loggers(config: DictConfig) -> Loggers:
         name: build_object_of_config_part(node, "logger")
         for name, node in _config_group_as_dict(config, "logger").items()
     }
-
-
-def audit_settings(config: DictConfig) -> AuditSettings:
-    """The size of an audit."""
-    return AuditSettings.from_config(_config_group_as_dict(config, "audit"))
 
 
 def _plain_value(value: Any) -> Any:

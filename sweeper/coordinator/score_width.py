@@ -29,7 +29,7 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
     plan, discloses = priced.plan, priced.rule.discloses
     if plan.card is not None:
         return _width_of_card_text(priced)
-    told_run = (*plan.final_runs, *plan.trials)[0]
+    told_run = plan.runs_that_may_be_handed_over[0]
     if Disclosure.WINNER_SCORE not in discloses:
         return None
     try:

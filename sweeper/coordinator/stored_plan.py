@@ -23,7 +23,7 @@ from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import names_place
 from dpsweep.accounting.team_folder import access_failure_text
@@ -37,10 +37,7 @@ def read_stored_plan(folder: Path) -> Plan:
     Raises `BadInput` if there is none, or if it names a class or script that is not dpsweep's: a folder is data, and
     nothing is imported or run because a file names it.
     """
-    path = folder / "plan.json"
-    if not path.is_file():
-        raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
-    plan = Plan.read(path)
+    plan = Plan.read(SweepFolder(root=require_sweep_folder(folder)).plan_path)
     if plan.names_of_user_classes_and_scripts:
         raise BadInput(
             f"Expected plan {plan.id} to name code of dpsweep alone, got "

@@ -6,7 +6,7 @@ The order is the guarantee: plan before price before charge before run. A typo i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from dpsweep.accounting.printing import print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
-from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
+from dpsweep.accounting.searches.interface import declared_search_class, search_class_for_plan, search_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
@@ -80,6 +80,7 @@ from dpsweep.sweeper.timing.time_estimate import (
     configs_of_plan_runs,
     estimated_wall_seconds_of_plan,
     mean_seconds_of_run,
+    rough_duration_text,
 )
 from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
@@ -104,24 +105,23 @@ class SweepCoordinator:
         ) as costs:
             priced = self.compose_plan()
             self._refuse_large_delta(priced)
-            plan, folder, statement = (
-                priced.plan,
-                self._sweep_folder_of_plan(priced.plan),
-                self._account_statement_or_none(priced.plan),
-            )
+            plan = priced.plan
+            folder = self._sweep_folder_of_plan(priced.plan)
+            statement = self._account_statement_or_none(priced.plan)
             view = self._compare_with_account(priced, statement)
 
             def time_text() -> str:
                 known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
                 return self._estimated_time_text(priced, costs() if known is None else known)
 
-            self._print_price(priced, statement, folder, view, time_text)
+            data = data_notes_by_topic(plan, folder.private_store)
+            price_table.print_price_of_plan(priced, statement, view, time_text, data)
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
         elsewhere = plan_run_elsewhere(priced, folder, statement)
         for message in (
             elsewhere.sentence if elsewhere is not None else "",
-            request.launcher_refusal_sentence(priced.rule),
+            request.launcher_refusal_sentence(priced),
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
             missing_data_files_sentence(plan, request.data)
             or new_data_message_that_sweep_would_give(plan, request.data, self._ledger),
@@ -164,10 +164,8 @@ class SweepCoordinator:
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
                 "continues what was charged, and `dpsweep sweep` begins."
             )
-        panel, accepted = (
-            build_object_of_config_part(settings.accountant, "accountant"),
-            settings.privacy.get("accept_delta"),
-        )
+        panel = build_object_of_config_part(settings.accountant, "accountant")
+        accepted = settings.privacy.get("accept_delta")
         return self.charge_and_run(price_stored_plan(plan, panel, accepted))
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
@@ -198,7 +196,8 @@ class SweepCoordinator:
         search_class_for_plan(priced.plan)
         self._refuse_large_delta(priced)
         check_loggers_allowed_and_installed(self.request.loggers, priced.rule)
-        self.request.require_launcher_allowed_by_rule(priced.rule)
+        if refusal := self.request.launcher_refusal_sentence(priced):
+            raise BadInput(refusal)
         folder = self._sweep_folder_of_plan(priced.plan)
         if self._ledger.path is not None:
             refuse_unwritable_file(self._ledger.path)  # before its lock files are created
@@ -216,7 +215,13 @@ class SweepCoordinator:
         print_errors(same_command_other_plan_message(plan, folder, self.request.jobs.command_overrides))
         statement = self._account_statement_or_none(plan)
         view = self._compare_with_account(priced, statement)
-        self._print_price(priced, statement, folder, view, lambda: self._estimated_time_text(priced, check.costs))
+        price_table.print_price_of_plan(
+            priced,
+            statement,
+            view,
+            lambda: self._estimated_time_text(priced, check.costs),
+            data_notes_by_topic(plan, folder.private_store),
+        )
         fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
         priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
         card = PlannedCard(search=search_for_plan(plan, folder), ledger=ledger, retry=self.request.retry)
@@ -248,9 +253,11 @@ class SweepCoordinator:
             study.require_reachable_study(plan, folder, request.study)
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
         if over and request.retry is not Retry.ALL:
-            check = TrainingCheck.for_nothing_left_to_train(
-                read_verified_private_contents(plan, request.data, folder.private_store.record_hashes_folder),
-                self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
+            cache, speeds = folder.private_store.record_hashes_folder, self._step_speeds_of_earlier_sweeps
+            check = TrainingCheck(
+                contents=read_verified_private_contents(plan, request.data, cache),
+                threads=1,
+                costs=speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
             )
         else:
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
@@ -349,7 +356,7 @@ class SweepCoordinator:
 
     def _runner(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Runner:
         """What runs the jobs of a plan."""
-        request, workers = self.request, self.request.workers_under_rule(priced.rule)
+        request, workers = self.request, self.request.workers_for_plan(priced.plan)
         return Runner(
             search=search_for_plan(priced.plan, folder),
             log=queue.log,
@@ -365,23 +372,24 @@ class SweepCoordinator:
     def _least_runs_per_job(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
         """The number of runs that make a job worth its start, from the steps that the plan declares."""
         seconds = None if costs is None else mean_seconds_of_run(priced.plan, costs)
-        return self.request.workers_under_rule(priced.rule).least_runs_per_job(seconds)
+        return self.request.workers_for_plan(priced.plan).least_runs_per_job(seconds)
 
     def _most_jobs_handed_over(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
         """The most jobs that the launcher is given at once."""
-        request, workers, plan = self.request, self.request.workers_under_rule(priced.rule), priced.plan
-        if priced.rule.draws_in_secret or plan.proposed is not None:
+        request, workers, plan = self.request, self.request.workers_for_plan(priced.plan), priced.plan
+        if not (known := search_class_for_plan(plan).trials_known_beforehand(plan)):
             return workers.jobs
         least = self._least_runs_per_job(priced, costs)
         jobs = jobs_with_due_points(
-            plan.blocks, plan.trials, workers=workers.jobs, together=request.compute.together, least=least
+            plan.blocks, known, workers=workers.jobs, together=request.compute.together, least=least
         )
         return min(sum(1 for _ in jobs), request.max_batch_size or workers.batch)
 
     def _jobs_at_once(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
         """The number of jobs that run at once, in the mean."""
-        jobs = self.request.workers_under_rule(priced.rule).jobs
-        return min(jobs, math.ceil(priced.expected_runs / self._least_runs_per_job(priced, costs)))
+        jobs = self.request.workers_for_plan(priced.plan).jobs
+        expected = declared_search_class(priced.plan).expected_number_of_runs(priced.plan)
+        return min(jobs, math.ceil(expected / self._least_runs_per_job(priced, costs)))
 
     def _read_card_if_due(self, card: PlannedCard, runner: Runner, queue: RunQueue) -> None:
         """Reads the sealed part of the sweep's card if its search has ended; says why if there is no answer."""
@@ -398,21 +406,10 @@ class SweepCoordinator:
         could_share = can_points_share_subsamples(priced.plan, priced.rule.discloses)
         return compare_plan_with_account(priced, statement, could_share=could_share)
 
-    def _print_price(
-        self,
-        priced: PricedPlan,
-        statement: Statement | None,
-        folder: SweepFolder,
-        view: Outlook,
-        time_text: Callable[[], str],
-    ) -> None:
-        """Prints the plan's own price."""
-        data = data_notes_by_topic(priced.plan, folder.private_store)
-        price_table.print_price_of_plan(priced, statement, view, time_text, data)
-
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        where = self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs))
-        return price_table.estimated_time_text(self._estimated_seconds(priced, costs), where)
+        where = self.request.device_and_workers_text(priced.plan, self._jobs_at_once(priced, costs))
+        seconds = self._estimated_seconds(priced, costs)
+        return "unknown" if seconds is None else f"{rough_duration_text(seconds)} on {where}"
 
     def _estimated_seconds(
         self, priced: PricedPlan, costs: Mapping[str, Cost] | None, missing: int | None = None
@@ -420,7 +417,7 @@ class SweepCoordinator:
         if costs is None:
             return None
         missing = self._number_of_records_without_features if missing is None else missing
-        return estimated_wall_seconds_of_plan(priced, costs, self._jobs_at_once(priced, costs), missing)
+        return estimated_wall_seconds_of_plan(priced.plan, costs, self._jobs_at_once(priced, costs), missing)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.
@@ -446,10 +443,7 @@ class SweepCoordinator:
         """The sweep's folder; raises `BadInput` if it holds another plan."""
         store = PrivateStore.for_plan(self._ledger, plan.account, plan.id)
         folder = SweepFolder(root=self.request.jobs.for_plan(plan.id).sweep_folder_path, store=store)
-        if not folder.plan_path.exists() or plan.is_stored_in_file(folder.plan_path):
-            return folder
-        if (earlier := Plan.read(folder.plan_path).id) != plan.id:
-            raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
+        plan.require_no_other_plan_in_file(folder.plan_path)
         return folder
 
     @contextmanager

@@ -200,14 +200,9 @@ class TriesInTurn:
         """
         tries, final, over = self._tries_final_run_and_whether_over()
         able = [one for one in (*(() if over else tries), final) if one is not None and not one.ended]
-        return next(
-            (
-                one.trial
-                for one in able
-                if has_unused_receipt(self.task.folder.trial_folder_and_private_record(one.trial.id))
-            ),
-            None,
-        )
+        folder = self.task.folder
+        due = (one.trial for one in able if has_unused_receipt(folder.trial_folder_and_private_record(one.trial.id)))
+        return next(due, None)
 
     def _is_any_run_being_trained(self) -> bool:
         """Whether a process trains a run of the draw now."""

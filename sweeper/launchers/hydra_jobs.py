@@ -159,14 +159,6 @@ def _run_job_in_worker(common: Jobs, job: list[str], number: int, state: Any) ->
     return common.run_job(job, number)
 
 
-def _try_local_processes(launcher: Any, jobs: int) -> None:
-    make_submitit_executor("local", launcher.params)
-
-
-def _try_slurm(launcher: Any, jobs: int) -> None:
-    SlurmArrays(settings=launcher.params).try_submission(jobs)
-
-
 def _launch_on_slurm(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
     return SlurmArrays(settings=launcher.params).run_calls(launcher, _calls_of_submitit_launcher(jobs, first))
 
@@ -180,20 +172,20 @@ def _calls_of_submitit_launcher(jobs: Iterable[list[str]], first: int) -> list[C
     return [(job, "hydra.sweep.dir", number, f"job_id_for_{number}", state) for number, job in enumerate(jobs, first)]
 
 
-def _try_ray(launcher: Any, jobs: int) -> None:
-    ray_jobs.require_room_for_a_job(launcher.ray_cfg)
-
-
-_RAY = LaunchEngine(try_settings=_try_ray, launch=ray_jobs.run_jobs)
+_RAY = LaunchEngine(
+    try_settings=lambda launcher, jobs: ray_jobs.require_room_for_a_job(launcher.ray_cfg), launch=ray_jobs.run_jobs
+)
 
 _ENGINES: Mapping[str, LaunchEngine] = {
     FORKED: LaunchEngine(refills=True),
     JOBLIB: LaunchEngine(try_settings=_try_joblib, launch=_launch_on_joblib, refills=True),
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LaunchEngine(
-        try_settings=_try_local_processes, launch=_launch_in_local_processes
+        try_settings=lambda launcher, jobs: make_submitit_executor("local", launcher.params),
+        launch=_launch_in_local_processes,
     ),
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": LaunchEngine(
-        try_settings=_try_slurm, launch=_launch_on_slurm
+        try_settings=lambda launcher, jobs: SlurmArrays(settings=launcher.params).try_submission(jobs),
+        launch=_launch_on_slurm,
     ),
     "hydra_plugins.hydra_ray_jobs_launcher.RayLauncher": _RAY,
     "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": _RAY,  # Hydra's own, if the user has installed it

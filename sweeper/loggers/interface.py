@@ -72,16 +72,13 @@ class ResultLogger(Protocol):
     @property
     def title(self) -> str:
         """The library's name for readers."""
-        ...
 
     @property
     def package(self) -> str:
         """The name by which Python imports the library."""
-        ...
 
     def write(self, run: LoggedRun, sweep: LoggedSweep, folder: Path) -> None:
         """Writes one run; `folder` is the sweep's. May raise anything."""
-        ...
 
 
 Loggers = Mapping[str, ResultLogger]

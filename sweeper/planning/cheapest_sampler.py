@@ -67,7 +67,7 @@ def _solved_noise_or_epsilon(priced: PricedPlan, given: Collection[float | None]
     plan = priced.plan
     if plan.target_epsilon is None:
         return priced.quote.epsilon
-    noises = [run.config["privacy"]["noise_multiplier"] for run in plan.final_runs or plan.trials]
+    noises = [run.config["privacy"]["noise_multiplier"] for run in plan.runs_that_may_be_handed_over]
     return float(min(noise for noise in noises if noise not in given))
 
 

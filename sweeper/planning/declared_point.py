@@ -72,7 +72,7 @@ class DeclaredPoint:
             factors,
             records=one.nominal_training_units,
             noise_multiplier=noise_multiplier,
-            public=one.is_data_declared_public,
+            public=one.dataset.public,
         )
         return events.compose(events.repeat(event, count) for event, count in counts.items())
 
@@ -132,7 +132,7 @@ def _declaration_with_score_replaced(declaration: Declaration, config: Mapping[s
     """
     declared = replace(declaration, records=records_from_config(config))
     try:
-        declared.score.check(declared.dataset.test_records, public=declared.is_data_declared_public)
+        declared.check_score()
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
     return declared
@@ -152,7 +152,7 @@ def declared_point_of_trial(trial: Trial) -> DeclaredPoint:
 
 def checked_noise_multiplier_of_user(value: object, declared: Declaration) -> float:
     """A noise multiplier as the user gave it: above 0, unless the data are declared public."""
-    trainer, public = declared.trainer, declared.is_data_declared_public
+    trainer, public = declared.trainer, declared.dataset.public
     if trainer.noiseless and value not in (None, 0):
         raise BadInput(f"Expected {NOISE}={value} to be left out: {trainer.label} adds none.")
     if public and value is None and not trainer.noiseless:

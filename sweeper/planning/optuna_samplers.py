@@ -40,11 +40,9 @@ class Chooser(Protocol):
 
     def split_runs_into_phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
         """The phases of `trials` runs, none if every run may be of any point; `BadInput` for unsuitable points."""
-        ...
 
     def choose_next_point_index(self, plan: Plan, seen: Sequence[Seen]) -> int:
         """The point of the next run after those in `seen`, by its index in the plan, among the points of its phase."""
-        ...
 
 
 def chooser_from_config(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
@@ -70,11 +68,9 @@ def propose_next_point_index(plan: Plan, seen: Sequence[Seen]) -> int:
     The sampler reads only results that were paid for, so its randomness need not be secret; with the sweep's seed, the
     same runs give the same point.
     """
-    if plan.proposed is None:
-        raise BadInput(f"Expected plan {plan.id} to have a sampler.")
     seed = plan.trials[0].config.get("seed")
     own = None if seed is None else Random(f"{seed}, turn {len(seen)}").getrandbits(32)
-    return chooser_from_config(plan.proposed.sampler, own).choose_next_point_index(plan, seen)
+    return chooser_from_config(plan.required_proposals.sampler, own).choose_next_point_index(plan, seen)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,7 +133,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
             panel=panel,
             delta=delta,
             budget=budget,
-            exact=budget.promises_nothing or terms.is_card_exact,
+            exact=budget.promises_nothing or (terms.parts is not None and terms.parts.public),
             threshold=terms.threshold,
         )
         if terms.card
@@ -223,12 +223,8 @@ def _distinct_points_and_note(points: Iterable[Point]) -> tuple[list[Point], tup
     distinct: dict[str, Point] = {}
     repeated = 0
     for point in points:
-        repeated += (
-            distinct.setdefault(
-                short_digest_of_json(identity_form_of_trial_config(_require_finite_values(point))), point
-            )
-            is not point
-        )
+        identity = short_digest_of_json(identity_form_of_trial_config(_require_finite_values(point)))
+        repeated += distinct.setdefault(identity, point) is not point
     if not distinct:
         raise BadInput("Expected a grid of at least one point, got none.")
     return list(distinct.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()

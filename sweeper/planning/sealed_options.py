@@ -55,11 +55,6 @@ class SealedTerms:
     threshold: float | str | None = None
     note: str = ""
 
-    @property
-    def is_card_exact(self) -> bool:
-        """Whether the card reads public records, so that it needs no noise."""
-        return self.parts is not None and self.parts.public
-
     def with_parts_left_out(self, points: Sequence[Point]) -> Sequence[Point]:
         """The points, whose runs leave the parts out."""
         form = {} if self.parts is None else {SEALED: self.parts.to_json()}

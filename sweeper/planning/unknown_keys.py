@@ -304,10 +304,8 @@ def translate_foreign_override(name: str, value: str, words: Sequence[str]) -> s
 
 def _steps_override_from_epochs(epochs: str, words: Sequence[str]) -> str:
     """`steps=` for so many epochs, each value by itself; the formula where a size is unknown."""
-    records, batch_size = (
-        _number_given_for_key("dataset.records", words),
-        _number_given_for_key("sampler.batch_size", words),
-    )
+    records = _number_given_for_key("dataset.records", words)
+    batch_size = _number_given_for_key("sampler.batch_size", words)
     numbers = [_parse_number_or_none(value) for value in epochs.split(",")]
     if records is None or batch_size is None or None in numbers:
         return "steps=..., epochs x training records / sampler.batch_size"

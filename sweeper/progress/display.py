@@ -28,6 +28,7 @@ from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.reports.pages.page_memory import FILE
 from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
@@ -451,7 +452,8 @@ def display_of_sweep(
     plan, waiting = priced.plan, {trial.id for trial in due}
     stored = (TrialResult.read(folder.trial_folder(trial.id)) for trial in known if trial.id not in waiting)
     results = {result.trial: result for result in stored if result is not None}
-    scale, points = score_scale_of_config(plan.trials[0].config), plan.trials if plan.proposed is None else ()
+    scale = score_scale_of_config(plan.trials[0].config)
+    points = declared_search_class(plan).trials_known_beforehand(plan)
     before = None if seconds is None or of_runs is None else seconds - of_runs
     return Display(
         StepProgress(folder=folder, total=total, done=len(known) - len(due), results=results),

@@ -150,11 +150,12 @@ def live_page_html(file: LiveFile) -> str:
     stored = json.dumps(file.to_json(), allow_nan=False).replace("<", "\\u003c")
     title = f"{file.account}, plan {file.plan}: {sweep.phase.value}"
     scores = f'<p class="note scores">{_text(sweep.scores)}</p>' if sweep.panels else ""
+    style_of_all_pages = (Path(dpsweep.reports.__path__[0]) / "templates" / "style.css.j2").read_text()
     parts = [*_header_parts(file), scores, *map(_panel_html, sweep.panels), *_latest_parts(file)]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{_CONTENT_POLICY}{_refresh(file)}<style>{_style()}{_OWN_STYLE}</style></head>\n<body>"
+        f"{_CONTENT_POLICY}{_refresh(file)}<style>{style_of_all_pages}{_OWN_STYLE}</style></head>\n<body>"
         f'<div class="banner"><p>{_text(Audience.CURATOR.banner)}</p></div>\n'
         f"{''.join(parts)}\n{_BEGIN}{stored}{_END}\n{'' if is_last(file) else _AGE_SCRIPT}</body></html>\n"
     )
@@ -248,11 +249,6 @@ def _latest_parts(file: LiveFile) -> Iterator[str]:
 
 def _text(text: str) -> str:
     return escape(escape_invisible_characters(text))
-
-
-def _style() -> str:
-    """The style of all pages."""
-    return (Path(dpsweep.reports.__path__[0]) / "templates" / "style.css.j2").read_text()
 
 
 _OWN_STYLE = """

@@ -177,7 +177,6 @@ class DisplayWords(Protocol):
 
     def shown(self, snapshot: Snapshot, left: TimeLeft, phase: SweepPhase) -> RunningSweep:
         """The sweep at this moment; while jobs are at work, the snapshot says more than the phase."""
-        ...
 
 
 LATEST = 5

@@ -78,11 +78,9 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     if retry is not Retry.ALL:
         _refuse_paid_result_with_newer_attempt(priced, search, attempts)
     if not attempts.charges:
-        ways, names, spares = (
-            partial(advice_sentences_to_fit_budget, priced, plan.trials),
-            search.names_of_attempts_to_charge,
-            search.number_of_unnamed_attempts_to_charge,
-        )
+        ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
+        names = search.names_of_attempts_to_charge
+        spares = search.number_of_unnamed_attempts_to_charge
         charge_event_to_account(ledger, priced, ways, plan.event, priced.quote, "plan", names, spares)
         return search.search_and_final_runs()
     where = AttemptStates.from_trials_with_states(runs_with_last_attempt_state(search, attempts))
@@ -107,16 +105,6 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     return where.fresh + where.interrupted + again
 
 
-def are_all_runs_finished(search: PlannedSearch, attempts: Attempts) -> bool:
-    """Whether every run of a charged plan has finished, so that nothing is run or charged unless all is repeated."""
-    if not attempts.charges:
-        return False
-    states = [stage for _, stage in runs_with_last_attempt_state(search, attempts)]
-    return len(states) == search.number_of_search_runs + bool(search.plan.final_runs) and set(states) == {
-        AttemptState.FINISHED
-    }
-
-
 def open_account_or_check_budget(priced: PricedPlan, ledger: Ledger) -> None:
     """Opens the account if it is new; a budget that the user gave must match the account's."""
     plan = priced.plan
@@ -128,7 +116,7 @@ def open_account_or_check_budget(priced: PricedPlan, ledger: Ledger) -> None:
 def require_accepted_delta(priced: PricedPlan) -> None:
     """Raises `BadInput` if delta is 1 / units or more and was not accepted; data declared public are exempt."""
     plan = priced.plan
-    if not plan.has_public_data:
+    if priced.is_delta_large:
         require_small_or_accepted_delta(plan.delta, priced.units, plan.unit, priced.accept_delta)
 
 

@@ -23,19 +23,15 @@ class AttemptLog(Protocol):
 
     def start_and_issue_receipts(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """Marks attempts as started before they are launched, and issues a receipt for each that may be launched."""
-        ...
 
     def record_ended_attempts(self) -> None:
         """Records the end of every attempt that has ended."""
-        ...
 
     def states_of_runs(self) -> AttemptStates:
         """The states of all runs of the sweep."""
-        ...
 
     def known_runs(self) -> tuple[Trial, ...]:
         """All runs of the sweep that are known so far."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

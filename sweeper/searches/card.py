@@ -73,7 +73,7 @@ class PlannedCard:
 
     def waits_for_killed_runs(self, states: AttemptStates) -> bool:
         """Whether the same command would repeat runs that were killed."""
-        return bool(states.killed) and self.retry is not Retry.NONE and not self.search.rule.draws_in_secret
+        return self.retry is not Retry.NONE and bool(self.search.killed_runs_to_repeat(states.killed))
 
     def remark_on_missing_answer(self, states: AttemptStates) -> str:
         """Why there is no answer yet, or never will be; empty if there is one, or no card."""

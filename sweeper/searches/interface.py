@@ -14,7 +14,8 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import class_for_search_kind, search_for_plan
+from dpsweep.accounting.searches.interface import class_for_search_kind, name_of_search_kind, search_class_for_plan
+from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.attempt_log import AttemptLog
 from dpsweep.sweeper.searches.runner import Runner
@@ -70,6 +71,19 @@ class AdmittedSearch(ABC):
     ledger: Ledger
     retry: Retry
 
+    @classmethod
+    def workers_that_share_runs(cls, workers: Workers) -> Workers:
+        """Those of the workers that may share the runs: all of them by default."""
+        return workers
+
+    @classmethod
+    def launcher_refusal_sentence(cls, rule: str, workers: Workers, processes: int, resume: int) -> str:
+        """Why these workers may not run the search under the rule of this name; empty if they may.
+
+        `processes` is their number for each training, `resume` how often an interrupted run is launched again.
+        """
+        return ""
+
     @property
     def plan(self) -> Plan:
         """The plan of the search."""
@@ -86,8 +100,10 @@ class AdmittedSearch(ABC):
 
 def admitted_search_for_plan(priced: PricedPlan, folder: SweepFolder, ledger: Ledger, retry: Retry) -> AdmittedSearch:
     """The search of this plan, of the kind that its rule names."""
-    kind = type(search_for_plan(priced.plan, folder)).__module__.rpartition(".")[2]
-    admitted: AdmittedSearch = class_for_search_kind(__package__, kind, "Admitted")(
-        priced=priced, folder=folder, ledger=ledger, retry=retry
-    )
-    return admitted
+    search_class_for_plan(priced.plan)
+    return admitted_class_for_plan(priced.plan)(priced=priced, folder=folder, ledger=ledger, retry=retry)
+
+
+def admitted_class_for_plan(plan: Plan) -> type[AdmittedSearch]:
+    """The kind of search that the plan's rule names, whether its price covers it or not."""
+    return class_for_search_kind(__package__, name_of_search_kind(plan), "Admitted")

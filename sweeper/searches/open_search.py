@@ -7,29 +7,24 @@ before its attempt begins. If the search has killed runs that the same command w
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import ClassVar
 
-from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_for_plan
-from dpsweep.accounting.searches.open_search import (
-    OpenSearch,
-    read_chosen_final_run,
-    recover_choice_of_final_run,
-    store_choice_of_final_run,
-)
+from dpsweep.accounting.searches.open_search import OpenSearch
+from dpsweep.sweeper.job.attempt_state import AttemptState
 from dpsweep.sweeper.searches.admission import (
     Retry,
-    are_all_runs_finished,
     attempts_of_plan_in_ledger,
     charge_and_admit_runs,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
+    runs_with_last_attempt_state,
     void_open_attempts_if_store_was_lost,
 )
-from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
+from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, no_further_runs
 
 LOSSES = (
@@ -58,13 +53,17 @@ class AdmittedOpenSearch(AdmittedSearch):
         """Whether the plan is charged and each run that it pays for has a result."""
         if self.plan.account not in self.ledger.account_names():
             return False
-        return are_all_runs_finished(self.search_of_plan, attempts_of_plan_in_ledger(self.plan, self.ledger))
+        attempts = attempts_of_plan_in_ledger(self.plan, self.ledger)
+        if not attempts.charges:
+            return False
+        states = [stage for _, stage in runs_with_last_attempt_state(self.search_of_plan, attempts)]
+        return len(states) == self.search_of_plan.number_of_runs and set(states) == {AttemptState.FINISHED}
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
-        recover_choice_of_final_run(self.plan, self.folder.final_point_path, started)
+        self.search_of_plan.final_run_choice.recover(started)
 
-    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+    def next_runs_callback(self, log: AttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
         return no_further_runs
 
@@ -75,8 +74,9 @@ class AdmittedOpenSearch(AdmittedSearch):
         void_open_attempts_if_store_was_lost(plan, ledger, folder)
         self.restore_choices_in_folder_from_ledger(attempts_of_plan_in_ledger(plan, ledger).started)
         due = charge_and_admit_runs(self.priced, self.search_of_plan, ledger, self.retry)
-        to_come = due or len(self.search_of_plan.search_trials_so_far()) < self.search_of_plan.number_of_search_runs
-        to_come = to_come or (plan.final_runs and read_chosen_final_run(plan, folder.final_point_path) is None)
+        choice = self.search_of_plan.final_run_choice
+        known, paid = len(self.search_of_plan.search_trials_so_far()), self.search_of_plan.number_of_search_runs
+        to_come = due or known < paid or choice.is_to_come()
         log = LedgerAttemptLog(
             search=self.search_of_plan,
             ledger=ledger,
@@ -91,38 +91,25 @@ class AdmittedOpenSearch(AdmittedSearch):
             idle=self.idle.format(total=self.search_of_plan.number_of_search_runs),
             losses=LOSSES.replace("{runs}", self.runs),
         )
-        if not plan.final_runs:
+        if not choice.candidates:
             return queue
-        final = FinalRun(search=self.search_of_plan, queue=queue, ledger=ledger, retry=self.retry)
-        return replace(queue, total=queue.total + 1, more=final.next_runs_or_final_run)
+        return replace(queue, total=queue.total + 1, more=partial(self._next_runs_or_final_run, queue))
 
-
-@dataclass(frozen=True, kw_only=True)
-class FinalRun:
-    """The final run that follows the runs of a search."""
-
-    search: OpenSearch
-    queue: RunQueue
-    ledger: Ledger
-    retry: Retry
-
-    def next_runs_or_final_run(self, many: int) -> tuple[Trial, ...]:
-        """The next runs of the search; after the last one, the final run; then none."""
-        plan, folder = self.search.plan, self.search.folder
-        runs = self.queue.more(many)
+    def _next_runs_or_final_run(self, queue: RunQueue, many: int) -> tuple[Trial, ...]:
+        """The next runs of the search, which `queue` has; after the last one, the final run; then none."""
+        plan, choice = self.plan, self.search_of_plan.final_run_choice
+        runs = queue.more(many)
         if (
             runs
-            or folder.stop_file_path.exists()
-            or self._has_search_unfinished_runs()
-            or read_chosen_final_run(plan, folder.final_point_path)
+            or self.folder.stop_file_path.exists()
+            or self._has_search_unfinished_runs(queue)
+            or not choice.is_to_come()
         ):
             return runs
-        point = self.search.best_point_index(self.ledger.statement(plan.account, plan.id))
-        return () if point is None else (store_choice_of_final_run(plan, folder.final_point_path, point),)
+        point = self.search_of_plan.best_point_index(self.ledger.statement(plan.account, plan.id))
+        return () if point is None else (choice.store(point),)
 
-    def _has_search_unfinished_runs(self) -> bool:
-        where = self.queue.log.states_of_runs()
+    def _has_search_unfinished_runs(self, queue: RunQueue) -> bool:
+        where = queue.log.states_of_runs()
         repeated = () if self.retry is Retry.NONE else where.killed
-        return bool(
-            self.queue.number_of_unproposed_runs or where.fresh or where.interrupted or where.working or repeated
-        )
+        return bool(queue.number_of_unproposed_runs or where.fresh or where.interrupted or where.working or repeated)

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.open_search import OpenSearch
 from dpsweep.accounting.searches.proposed_points import (
     read_proposed_point_indices,
     require_allowed_point_indices_per_turn,
@@ -31,30 +29,51 @@ from dpsweep.accounting.searches.proposed_points import (
 )
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
-from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
+from dpsweep.sweeper.searches.attempt_log import AttemptLog
 from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proposer:
-    """Proposes the remaining runs from the results in the sweep's folder."""
+class AdmittedProposedPoints(AdmittedOpenSearch):
+    """The runs that a sampler proposes."""
 
-    search: OpenSearch
-    log: AttemptLog
+    runs = "runs"
+    idle = "All {total} runs of this plan are over; nothing is run or charged."
 
-    def propose_and_store_next_runs(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
+    def charge_and_queue_due_runs(self) -> RunQueue:
+        """The admitted runs, once the sampler has shown that it proposes points of this grid."""
+        check_sampler_proposes_grid_points(self.plan)
+        queue = super().charge_and_queue_due_runs()
+        return replace(queue, refill=partial(self._propose_and_store_next_runs, queue.log, 1))
+
+    def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
+        """Also the proposals that began."""
+        super().restore_choices_in_folder_from_ledger(started)
+        plan, path = self.plan, self.folder.proposals_path
+        proposals = list(read_proposed_point_indices(plan, path))
+        known, points = len(proposals), range(len(plan.trials))
+        for turn in range(known, len(require_allowed_point_indices_per_turn(plan))):
+            starts = (one for one in points if trial_of_point_at_turn(plan, turn, one).id in started)
+            if (point := next(starts, None)) is None:
+                break
+            proposals.append(point)
+        if len(proposals) > known:
+            store_proposals_and_return_trials(plan, path, proposals)
+
+    def next_runs_callback(self, log: AttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+        """The next proposals."""
+        return partial(self._propose_and_store_next_runs, log)
+
+    def _propose_and_store_next_runs(self, log: AttemptLog, many: int, waiting: int = 0) -> tuple[Trial, ...]:
         """The next runs, at most `many` and all of one phase, stored before any of them begins.
 
         Returns none once all runs are proposed, and none while more than `waiting` earlier proposals wait: then the
         launcher does not work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
-        plan, folder = self.search.plan, self.search.folder
-        proposals, where = read_proposed_point_indices(plan, folder.proposals_path), self.log.states_of_runs()
-        past, ahead = (
-            require_allowed_point_indices_per_turn(plan)[: len(proposals)],
-            require_allowed_point_indices_per_turn(plan)[len(proposals) :],
-        )
+        plan, folder = self.plan, self.folder
+        proposals, where = read_proposed_point_indices(plan, folder.proposals_path), log.states_of_runs()
+        past = require_allowed_point_indices_per_turn(plan)[: len(proposals)]
+        ahead = require_allowed_point_indices_per_turn(plan)[len(proposals) :]
         if not ahead or len(where.fresh) > waiting or where.interrupted or folder.stop_file_path.exists():
             return ()
         if (where.fresh or where.working) and past[-1] != ahead[0]:
@@ -75,48 +94,12 @@ class Proposer:
                 ended=run.id not in at_work,
                 score=self._score_in_result_of_run_or_none(run) if run.id in finished else None,
             )
-            for point, run in zip(proposals, self.search.search_trials_so_far(), strict=True)
+            for point, run in zip(proposals, self.search_of_plan.search_trials_so_far(), strict=True)
         ]
 
     def _score_in_result_of_run_or_none(self, run: Trial) -> float | None:
-        result = TrialResult.read(self.search.folder.trial_folder(run.id))
+        result = TrialResult.read(self.folder.trial_folder(run.id))
         return None if result is None else result.score_value
-
-
-class AdmittedProposedPoints(AdmittedOpenSearch):
-    """The runs that a sampler proposes."""
-
-    runs = "runs"
-    idle = "All {total} runs of this plan are over; nothing is run or charged."
-
-    def charge_and_queue_due_runs(self) -> RunQueue:
-        """The admitted runs, once the sampler has shown that it proposes points of this grid."""
-        check_sampler_proposes_grid_points(self.plan)
-        queue = super().charge_and_queue_due_runs()
-        proposer = Proposer(search=self.search_of_plan, log=queue.log)
-        return replace(queue, refill=partial(proposer.propose_and_store_next_runs, 1))
-
-    def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
-        """Also the proposals."""
-        super().restore_choices_in_folder_from_ledger(started)
-        restore_proposals_in_folder_from_ledger(self.plan, self.folder, started)
-
-    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
-        """The next proposals."""
-        return Proposer(search=self.search_of_plan, log=log).propose_and_store_next_runs
-
-
-def restore_proposals_in_folder_from_ledger(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
-    """Restores from the ledger the proposals that began, if the folder was deleted."""
-    proposals = list(read_proposed_point_indices(plan, folder.proposals_path))
-    known = len(proposals)
-    for turn in range(known, len(require_allowed_point_indices_per_turn(plan))):
-        starts = [point for point in range(len(plan.trials)) if trial_of_point_at_turn(plan, turn, point).id in started]
-        if not starts:
-            break
-        proposals.append(starts[0])
-    if len(proposals) > known:
-        store_proposals_and_return_trials(plan, folder.proposals_path, proposals)
 
 
 def check_sampler_proposes_grid_points(plan: Plan) -> None:

@@ -45,6 +45,7 @@ from dpsweep.accounting.searches.stored_draw import (
     require_draw_paid_by_plan,
 )
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
+from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.searches.admission import (
     Retry,
     attempts_of_plan_in_ledger,
@@ -61,6 +62,16 @@ COIN_BYTES = 32
 
 class AdmittedSecretDraw(AdmittedSearch):
     """The tries of a secret draw, of which the ledger knows the search as a whole."""
+
+    @classmethod
+    def workers_that_share_runs(cls, workers: Workers) -> Workers:
+        """One where others may see a list of jobs."""
+        return workers.limited_for_secret_draw()
+
+    @classmethod
+    def launcher_refusal_sentence(cls, rule: str, workers: Workers, processes: int, resume: int) -> str:
+        """What these workers would show of the draw."""
+        return workers.refusal_sentence_of_secret_draw(rule, processes, resume)
 
     @cached_property
     def search_of_plan(self) -> SecretDraw:
@@ -80,7 +91,7 @@ class AdmittedSecretDraw(AdmittedSearch):
             log.record_ended_attempts()  # the last try may have ended without a coordinator to see it
         where = log.states_of_runs()
         return RunQueue(
-            total=len(log.drawn_tries_in_current_state()) + bool(self.plan.final_runs),
+            total=log.search.number_of_runs,
             due=where.fresh + where.interrupted if log.receipt.launch else (),
             log=log,
             more=log.final_run_if_due,
@@ -164,10 +175,8 @@ class AdmittedSecretDraw(AdmittedSearch):
         """
         priced, plan, folder, ledger = self.priced, self.plan, self.folder, self.ledger
         statement = ledger.statement(plan.account, plan.id)
-        covered, attempt = (
-            statement.number_of_paid_attempts(plan.id, plan.id),
-            statement.number_of_started_attempts(plan.id, plan.id) + 1,
-        )
+        covered = statement.number_of_paid_attempts(plan.id, plan.id)
+        attempt = statement.number_of_started_attempts(plan.id, plan.id) + 1
         lost = attempt <= covered and SearchRecord(store=folder.private_store, attempt=attempt).exists
         attempt += lost
         if any(folder.trials_folder.glob(f"*/claim-{attempt}")):

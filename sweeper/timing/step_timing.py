@@ -228,7 +228,7 @@ class _ShapeTimer:
         records = self._random_records()
         stack = Stack.from_model(self.model, self.declared.loss)
         sums = StackedSums(stack=stack, records=records, device=self.device)
-        return self._seconds_of_training_loop_step(sums, points, self.declared) / points
+        return self._seconds_of_training_loop_step(sums, points) / points
 
     def _seconds_of_single_point_step(self) -> float:
         """Seconds of a step of one point: its engine's sum, by fewer examples if slow, and the noise and update.
@@ -272,9 +272,9 @@ class _ShapeTimer:
             return torch.zeros(1, size, dtype=torch.float64, device=weights.device)
 
         zeros: Any = SimpleNamespace(over=lambda rows, transforms: zero_gradient_sum)
-        return self._seconds_of_training_loop_step(zeros, 1, self.declared)
+        return self._seconds_of_training_loop_step(zeros, 1)
 
-    def _seconds_of_training_loop_step(self, sums: Sums, points: int, declared: Declaration) -> float:
+    def _seconds_of_training_loop_step(self, sums: Sums, points: int) -> float:
         """Seconds of a step of the training loop; the first step is not counted.
 
         Batches are drawn by Poisson sampling unless parts are taken in turn: a user's own sampler draws for paid
@@ -286,6 +286,7 @@ class _ShapeTimer:
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.loop import train_together
 
+        declared = self.declared
         noise = {"noise_multiplier": 0.0 if declared.trainer.noiseless else 1.0}
         cyclic = isinstance(declared.sampler, CyclicPoisson)
         sampler = declared.sampler if cyclic else Poisson(batch_size=declared.sampler.batch_size)
@@ -349,11 +350,10 @@ class _ShapeTimer:
         looks = 0 if every is None else math.ceil(declared.steps / every)
         held_out = nominal_units(dataset) - declared.nominal_training_units
         read = looks * min(MOST, dataset.test_records) + max(held_out, 0 if held_out else dataset.test_records)
-        if declared.is_data_declared_public:
+        if declared.dataset.public:
             read += looks * min(MOST, dataset.records)
-        inputs = self._random_model_inputs(
-            min(_SCORED, EXAMPLES if self.floating_point_operations_per_step > 1e10 else _SCORED)
-        )
+        examples = EXAMPLES if self.floating_point_operations_per_step > 1e10 else _SCORED
+        inputs = self._random_model_inputs(min(_SCORED, examples))
         self.model.eval()
         with torch.no_grad():
             self.model(inputs[:2])

@@ -29,7 +29,6 @@ from dpsweep.accounting.validation import DAMAGE, non_negative
 from dpsweep.trainers.methods.script import is_script_config
 
 if TYPE_CHECKING:
-    from dpsweep.accounting.pricing.priced_plan import PricedPlan
     from dpsweep.accounting.records.plan import Plan
 
 TIMEOUT_SECONDS = 300
@@ -111,18 +110,21 @@ def mean_seconds_of_run(plan: Plan, costs: Mapping[str, Cost]) -> float | None:
 
 
 def estimated_wall_seconds_of_plan(
-    priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0
+    plan: Plan, costs: Mapping[str, Cost], workers: int, missing: int = 0
 ) -> float | None:
     """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run.
 
     Before them the features of so many `missing` records are extracted, which the workers divide among them. None if
     the mean time of a point is unknown.
     """
-    if (mean := mean_seconds_of_run(priced.plan, costs)) is None:
+    from dpsweep.accounting.searches.interface import declared_search_class
+
+    if (mean := mean_seconds_of_run(plan, costs)) is None:
         return None
-    at_once = min(max(1, workers), math.ceil(priced.expected_runs))
-    search = mean * priced.expected_runs / at_once
-    finals = [final for final in priced.plan.final_runs if timing_key_of_config(final.config) in costs]
+    runs = declared_search_class(plan).expected_number_of_runs(plan)
+    at_once = min(max(1, workers), math.ceil(runs))
+    search = mean * runs / at_once
+    finals = [final for final in plan.final_runs if timing_key_of_config(final.config) in costs]
     extraction = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0) / at_once
     return extraction + search + max((_seconds_of_trial(final, costs) for final in finals), default=0.0)
 

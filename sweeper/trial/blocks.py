@@ -18,6 +18,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
+from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build_object_of_config_part, dataset_from_config
 from dpsweep.trainers.methods.script import is_script_config
@@ -55,7 +56,7 @@ def can_points_share_subsamples(plan: Plan, discloses: Collection[Disclosure]) -
     every = plan.trials[0].config["checkpoint"]["every"]
     if any(is_script_config(trial.config) for trial in plan.trials):
         return False
-    if plan.spares or plan.proposed is not None or every is not None or len(plan.trials) == 1:
+    if plan.spares or every is not None or len(declared_search_class(plan).trials_known_beforehand(plan)) <= 1:
         return False
     try:
         group_points_into_blocks(plan.trials, shared=True)
@@ -107,11 +108,6 @@ def jobs_with_due_points(
             points = tuple(trial for trial in points_in_part_of_block(block, part, parts) if trial.id in due_ids)
             if points:
                 yield Job(block=block.id, part=part, parts=parts, due=points)
-
-
-def can_stack_models(config: Mapping[str, Any]) -> bool:
-    """Whether models of this configuration can be stacked."""
-    return most_stacked_points(config) > 0
 
 
 def most_stacked_points(config: Mapping[str, Any]) -> int:

@@ -92,11 +92,9 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     parameters = with_current_paths_of_our_classes(fields_without_class_name(config["model"]))
     dataset = dataset_from_config(config)
     shape, classes = tuple(dataset.shape), dataset.classes
-    factory, name, seed = (
-        class_of_config_part(config["model"], "model"),
-        tag_or_path_of_class(config["model"]),
-        public_seed_of_initial_weights(identity),
-    )
+    factory = class_of_config_part(config["model"], "model")
+    name = tag_or_path_of_class(config["model"])
+    seed = public_seed_of_initial_weights(identity)
     make = partial(factory, shape, classes, **parameters)
     model = (
         construct_user_model(make, name, seed)
@@ -131,7 +129,7 @@ def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Ru
         steps=declaration.steps,
         train_records=declaration.nominal_training_units,
         ema=declaration.ema,
-        public=declaration.is_data_declared_public,
+        public=declaration.dataset.public,
         noise=declaration.noise,
         adjacency=declaration.adjacency,
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.trial.blocks import can_stack_models
+from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.session import Machine, log
 from dpsweep.sweeper.trial.spec import Declaration, build_object_of_config_part
 
@@ -39,7 +39,7 @@ def stacked_or_engine_gradient_sums(
     from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 
     records = train.to(machine.device)
-    if can_stack_models(config):
+    if most_stacked_points(config):
         log.info("engine stacked")
         stack = Stack.from_model(models[0], declaration.loss)
         yield StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)

@@ -231,7 +231,7 @@ def _learning_curve_recorder(session: Session, data: Split, machine: Machine) ->
     if every is None:
         return None
     engine = build_object_of_config_part(session.trial.config["engine"], "engine")
-    settings = {"data": data, "public": declaration.is_data_declared_public, "engine": engine, "loss": declaration.loss}
+    settings = {"data": data, "public": declaration.dataset.public, "engine": engine, "loss": declaration.loss}
     return CurveRecorder(every=every, look=partial(measure_curve_point, **settings, device=machine.device))
 
 

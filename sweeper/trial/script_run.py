@@ -142,7 +142,9 @@ def run_script_and_return_exit_status(
         os.close(handle)
     asked = False
     try:
-        while not _has_child_process_ended(process.pid):
+        while (
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        ):  # a child that ended keeps its number
             if not asked and should_stop():
                 asked = True
                 process.send_signal(signal.SIGTERM)
@@ -163,11 +165,6 @@ def _hook_before_program_start(bind: Callable[[], None] | None) -> Callable[[], 
             bind()
 
     return block_sigterm_and_bind_to_job
-
-
-def _has_child_process_ended(pid: int) -> bool:
-    """Whether a child has ended; it keeps its number until it is waited for."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 MISSING = "???"
@@ -207,11 +204,6 @@ def read_unchanged_script_content(script: Script) -> bytes:
     return content
 
 
-def absolute_script_path(script: Script) -> Path:
-    """The absolute path of the script."""
-    return Path(script.script).expanduser().absolute()
-
-
 def _read_script_file(path: str) -> bytes:
     with turn_file_errors_into_refusal(BadInput, f"Expected script={path} to be a readable file"):
         return Path(path).expanduser().read_bytes()
@@ -230,10 +222,8 @@ def run_scripts_and_write_results(
 ) -> None:
     """Runs the scripts of these trials, one after another, and writes their results; errors are results too."""
     for session in sessions:
-        clock, blank = (
-            time.perf_counter(),
-            results.failed_result_template_before_training(session, machine, results.utc_timestamp()),
-        )
+        clock = time.perf_counter()
+        blank = results.failed_result_template_before_training(session, machine, results.utc_timestamp())
         results.log_attempt_begin(session)
         try:
             check_subsample_sharing_was_charged(1, shared=shared)
@@ -263,11 +253,9 @@ def run_script_and_return_predictions(session: Session, machine: Machine, data: 
         status = run._hand_over_records_and_run_script(folder, content, log, data)
         if status or not (folder / REPORT_FILE).exists():
             raise ContractBroken(_sentence_why_script_left_no_result(status))
-        reported, taken, declaration = (
-            run._dp_event_in_script_report(folder),
-            _read_report(folder).get("taken"),
-            session.declaration,
-        )
+        reported = run._dp_event_in_script_report(folder)
+        taken = _read_report(folder).get("taken")
+        declaration = session.declaration
         check_reported_event(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
         return run._read_predictions(folder, len(scored_records_of_split(declaration.score, data)))
 
@@ -319,7 +307,7 @@ class _ScriptRun:
         write_records_for_script(data.train, scored_records_of_split(session.declaration.score, data), folder)
         if log.header is not None:
             (folder / STATE_FILE).write_bytes(log.header.read_verified_tensor_bytes(session.place.files))
-        where = absolute_script_path(script)
+        where = Path(script.script).expanduser().absolute()
         program = folder / PROGRAM / where.name
         program.write_bytes(content)
         return run_script_and_return_exit_status(

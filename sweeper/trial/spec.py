@@ -142,7 +142,7 @@ class Declaration:
             )
         if self.noise is not None and isinstance(self.trainer.update, HalfSteps):
             raise BadInput("Expected noise=independent with trainer=adadp, which compares noisy gradients in pairs.")
-        if self.trainer.noiseless and not self.is_data_declared_public:
+        if self.trainer.noiseless and not self.dataset.public:
             raise BadInput(
                 f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: "
                 "declare this only if the records are public."
@@ -163,10 +163,9 @@ class Declaration:
         """What neighbouring data sets differ in."""
         return self.records.adjacency
 
-    @property
-    def is_data_declared_public(self) -> bool:
-        """Whether the curator declared that these records are public."""
-        return self.dataset.public
+    def check_score(self) -> None:
+        """Raises TypeError or ValueError unless the data set has what the score asks for."""
+        self.score.check(self.dataset.test_records, public=self.dataset.public)
 
     @property
     def counts_whole_units(self) -> bool:
@@ -198,7 +197,7 @@ class Declaration:
             self.steps,
             self.priced_steps_including_repeats,
             noise_multiplier,
-            public=self.is_data_declared_public,
+            public=self.dataset.public,
         )
 
     def training_and_scoring_dp_event(self, noise_multiplier: float) -> PlanEvent:
@@ -241,7 +240,7 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
     try:
         declaration.loss.check(declaration.dataset.classes)
         check_labels_fit_loss(declaration.loss, declaration.dataset)
-        declaration.score.check(declaration.dataset.test_records, public=declaration.is_data_declared_public)
+        declaration.check_score()
         check_metric_fits_classes(declaration.score, declaration.dataset.classes, declaration.loss)
         declaration.trainer.check(declaration.steps, declaration.lr_schedule)
         declaration.trainer.check_settings(config)

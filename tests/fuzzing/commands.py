@@ -117,7 +117,6 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         verb=Verb.SWEEP,
         points=(),
         plan=desk.settings,
-        show="",
         fit=False,
         retry=retry,
         resume=0,
@@ -161,8 +160,8 @@ def _play(desk: Desk, seed: int) -> None:
     draws = Random(seed)
     job_task.train_sessions_and_write_results = training
     secret_draw.SystemRandom = lambda: draws  # type: ignore[assignment,misc]
-    sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck.for_nothing_left_to_train(
-        read_verified_private_contents(plan, None), None
+    sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck(
+        contents=read_verified_private_contents(plan, None), threads=1, costs=None
     )
     sweep_coordinator.price_table.print_price_of_plan = lambda *_: None  # type: ignore[assignment]
     sweep_coordinator.compare_plan_with_account = lambda *_, **__: None  # type: ignore[assignment]

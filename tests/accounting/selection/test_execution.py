@@ -32,7 +32,7 @@ from dpsweep.accounting.searches.stored_draw import (
 )
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search, rule_from_config
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, rule_from_config
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.stored_names import tags
@@ -72,10 +72,11 @@ def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared(Composition):
-    """A composition that names no kind of search."""
+    """A composition that runs no plan."""
 
-    def search_kind(self, search: Search) -> None:
+    def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Plans are only priced."""
+        return False
 
 
 @pytest.fixture

@@ -365,12 +365,12 @@ def test_weights_of_tries_start_from_secrets_and_those_of_points_do_not(place: C
 
 
 def test_a_search_takes_about_as_long_as_the_tries_that_are_expected(compose_priced: Compose) -> None:
-    searches = [compose_priced(line) for line in (GRID, SELECTION)]
+    searches = [compose_priced(line).plan for line in (GRID, SELECTION)]
     every, three = (
         estimated_wall_seconds_of_plan(
-            priced, {timing_key_of_config(trial.config): Cost(step=0.5) for trial in priced.plan.trials}, workers=1
+            plan, {timing_key_of_config(trial.config): Cost(step=0.5) for trial in plan.trials}, workers=1
         )
-        for priced in searches
+        for plan in searches
     )
     assert every == pytest.approx(4 * 3 * 0.5)
     assert three == pytest.approx(3 * 3 * 0.5)

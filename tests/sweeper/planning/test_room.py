@@ -106,8 +106,10 @@ def test_other_rules_are_offered_if_the_ledger_would_take_them(
     found = {offer.label for offer in offers if f"tuning={offer.label} " in said}
     for offer in offers:
         if offer.quote is not None and offer.rule != priced.rule:
-            event = offer.rule.event(priced.point_events)
-            takes = ledger.statement("digits").has_room_for_charge(offer.quote.guarantee, event)
+            account = ledger.statement("digits")
+            event = offer.rule.event(priced.plan.priced_events)
+            amounts = account.policy.amounts_of_charge(offer.quote.guarantee, event)
+            takes = account.balance.has_room_for_amounts(amounts)
             assert (offer.label in found) is takes
     assert found
 

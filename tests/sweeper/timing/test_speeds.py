@@ -160,9 +160,9 @@ def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
     keep(extracts, configs, Cost(step=1.0, beside=0.5, record=0.25))
     costs = extracts.costs_if_all_known_else_none(configs)
     assert costs == {kind: Cost(step=1.0, beside=0.5, record=0.25)}
-    alone = estimated_wall_seconds_of_plan(priced, costs, 1)
-    assert estimated_wall_seconds_of_plan(priced, costs, 1, missing=8) == pytest.approx(alone + 2)
-    assert estimated_wall_seconds_of_plan(priced, costs, 2, missing=8) == pytest.approx(alone / 2 + 1)
+    alone = estimated_wall_seconds_of_plan(priced.plan, costs, 1)
+    assert estimated_wall_seconds_of_plan(priced.plan, costs, 1, missing=8) == pytest.approx(alone + 2)
+    assert estimated_wall_seconds_of_plan(priced.plan, costs, 2, missing=8) == pytest.approx(alone / 2 + 1)
 
 
 def test_several_processes_are_another_kind_of_step(compose_priced: Compose, tmp_path: Path) -> None:

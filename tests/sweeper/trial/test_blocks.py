@@ -15,7 +15,6 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Block, Trial
 from dpsweep.sweeper.trial.blocks import (
     MOST,
-    can_stack_models,
     group_points_into_blocks,
     jobs_with_due_points,
     most_stacked_points,
@@ -104,7 +103,7 @@ def test_points_that_differ_in_numbers_alone_are_one_block(compose_priced: Compo
 
 def test_workers_share_a_block_whose_models_are_stacked(compose_priced: Compose) -> None:
     plan = compose_priced([*LINE, "trainer=dpsgd", "trainer.lr=1,2,3,4,5", "trainer.clip_norm=1"]).plan
-    assert can_stack_models(plan.trials[0].config)
+    assert most_stacked_points(plan.trials[0].config)
     for workers, sizes in ((1, [5]), (2, [2, 3]), (9, [1] * 5)):
         jobs = [*jobs_with_due_points(plan.blocks, plan.trials, workers=workers, together=None)]
         assert [len(job.due) for job in jobs] == sizes
@@ -138,7 +137,7 @@ def test_models_that_are_large_are_stacked_in_smaller_numbers(
 def test_what_is_not_stacked_is_a_job_for_each_point(compose_priced: Compose, choice: str) -> None:
     line = [*LINE, "dataset=mnist_5k", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", choice]
     plan = compose_priced(line).plan
-    assert not can_stack_models(plan.trials[0].config)
+    assert not most_stacked_points(plan.trials[0].config)
     assert [len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=None)] == [1, 1]
     (both,) = jobs_with_due_points(plan.blocks, plan.trials, workers=9, together=None, least=2)
     assert len(both.due) == 2, "they are short, and take turns"
