@@ -233,6 +233,8 @@ def _solved_score_noise_if_open(runs: Sequence[DeclaredRun], terms: SearchTerms,
     """
     if not any(run.is_score_noise_open for run in runs):
         return None
+    if allowed == math.inf:
+        raise BadInput("Expected a privacy.noise_multiplier at which training has a price, got epsilon inf: raise it.")
 
     def score_events(noise: float) -> list[PlanEvent]:
         score = _score_event(noise, terms)

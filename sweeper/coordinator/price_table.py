@@ -132,7 +132,8 @@ def _first_lines(priced: PricedPlan, statement: Statement | None, outlook: Outlo
     """What the whole search costs, whether it fits, and what of it may be shown."""
     plan = priced.plan
     points = len(set(plan.point_index_of_each_trial))
-    what = f"the whole search of {points} point{'s' if points > 1 else ''}"
+    count, noun = (points, "point") if plan.proposed is None else (plan.proposed.trials, "run")
+    what = f"the whole search of {count} {noun}{'s' if count > 1 else ''}"
     if plan.has_public_data:
         yield f"price: {what} PROTECTS NOBODY: you declared these data public (dataset.public=true)"
     else:

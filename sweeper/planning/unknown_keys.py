@@ -27,7 +27,7 @@ from dpsweep.sweeper.planning.keys import (
 )
 
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
-_UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>[\w/]+)/(?P<choice>[^'/]+)'")
+_UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>(?:hydra/)?\w+)/(?P<choice>[^']+)'")
 _QUOTED_NAME = re.compile(r"""[{,]\s*(?P<quote>["'])[^"']*(?P=quote)\s*:""")
 _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
 _HYDRA_AXIS = re.compile(r"Sweeping over Hydra's configuration is not supported : '(?P<word>.*)'")
@@ -86,10 +86,18 @@ def unknown_choice_sentence(group: str, choice: str, error: BaseException | None
     options = list(found or choices_by_group().get(group, ()))
     if not options and group.partition("/")[0] == EXPERIMENT:
         return IN_CHECKOUT
-    return (
-        f"Expected {group}={choice} to be one of "
-        f"{', '.join(options)}.{_did_you_mean_question(choice, options, f'{group}=')}"
-    )
+    hint = _did_you_mean_question(choice, options, f"{group}=") or _hint_for_own_part(group, choice)
+    return f"Expected {group}={choice} to be one of {', '.join(options)}.{hint}"
+
+
+def _hint_for_own_part(group: str, choice: str) -> str:
+    """What to type for a file or a class of the user's own; empty for a word that looks like neither."""
+    if group == "dataset" and "." in choice:
+        return f" For a table of your own: dpsweep declare {choice}."
+    if group in ("model", "trainer") and "." in choice:
+        name = f"{choice.removesuffix('.py')}.NAME" if choice.endswith(".py") else choice
+        return f" For a class of your own: {group}._target_={name}."
+    return ""
 
 
 def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[str] = ()) -> str:

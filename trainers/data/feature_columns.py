@@ -256,7 +256,7 @@ def _day_column(name: str, days: Sequence[str], constant: object, date_format: s
     except (TypeError, ValueError) as cause:
         raise ValueError(
             f"Expected dataset.dates.{name}={days} to be the first and the last day, as [2015-01-01, 2024-12-31], and "
-            f"dataset.missing.{name} a day as well: {cause}."
+            f"dataset.missing.{name} a day as well: {cause}. dataset.date_format says how the file writes days."
         ) from cause
     if missing is not None and not 0 <= missing <= bounds[1]:
         raise ValueError(f"Expected dataset.missing.{name}={constant} to be a day from {first} to {last}.")

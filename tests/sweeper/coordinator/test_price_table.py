@@ -23,6 +23,11 @@ def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line.strip() for line in re.split(r"│\n│ *│", rows[1].rstrip().rstrip("│"))]
 
 
+def test_the_price_of_proposed_points_is_said_to_be_of_their_runs(program: Program) -> None:
+    done = program("plan", *TWO, "search=random", "search.trials=3", module="dpsweep.sweeper.commands.cli")
+    assert "for the whole search of 3 runs\n" in done.stdout, done.stderr
+
+
 def test_two_accountants_that_agree_on_the_scores_alone_are_not_said_to_agree(
     program: Program, compose_priced: Compose
 ) -> None:

@@ -73,6 +73,17 @@ def test_a_method_that_the_grid_lacks_runs_over_its_default_axes_and_the_plan_sa
     )
 
 
+def test_a_loss_of_numbers_brings_smaller_learning_rates_unless_a_grid_is_named(compose_priced: Compose) -> None:
+    """At the rates of classes every run ended with the largest error that the range has."""
+    table = ["dataset=table", "dataset.name=t", "dataset.file=t.csv", "dataset.records=600", "dataset.shape=[1]"]
+    number = ["dataset.label=y", "dataset.target=[0,10]", "dataset.classes=1", "dataset.bounds={x: [0, 1]}"]
+    account = ["privacy.delta=1e-4", "budget.epsilon=9", "budget.delta=1e-3"]
+    line = [*NOISY, *table, *number, *account, "loss=squared_error", "trainer=dpsgd"]
+    for grid, factor in ((), 1), (("grid=few",), 4):
+        priced = compose_priced([*line, *grid])
+        assert max(trial.axes["trainer.lr"] for trial in priced.plan.trials) == factor
+
+
 @pytest.mark.parametrize(
     "words",
     [("grid=paper_b", "trainer=dpsgd,dpadam"), ("grid=small", THREE), ("grid=few", THREE), ("grid=head", THREE)],
