@@ -109,7 +109,7 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
             f"{demand_and_remainder_texts(quote.epsilon, spec.target)[0]} at the noise that scores or their comparison "
             "have."
         )
-    alone = distinct_single_run_events(trials)
+    alone = distinct_single_run_events(trials, terms.rule)
     if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):
         notes += (_charging_of_unlike_points_sentence(terms.rule, spec),)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
@@ -126,10 +126,10 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     )
 
 
-def distinct_single_run_events(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
-    """The distinct events of single runs: of the final run where a trial has one."""
+def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> Sequence[PlanEvent]:
+    """The distinct events of runs alone under a rule: of the final run where a trial has one."""
     distinct = {}
-    for event in ((trial.final or trial).event for trial in trials):
+    for event in (rule.event_of_run_alone((trial.final or trial).event) for trial in trials):
         forms = {name: to_json(part) for name, part in event.events_by_population.items()}
         distinct[short_digest_of_json(forms)] = event
     return list(distinct.values())

@@ -291,6 +291,10 @@ class SelectionRule(Checked, ABC):
         """The run of the winning point that follows the search; None if the price pays for none."""
         return None
 
+    def event_of_run_alone(self, trial: PlanEvent) -> PlanEvent:
+        """What one run would cost if it were the whole search, and its score were told as this rule tells it."""
+        return trial
+
     @property
     def rule_to_solve_score_noise_under(self) -> SelectionRule:
         """The rule under which the noise of scores is solved for, where it is open."""

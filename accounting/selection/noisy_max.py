@@ -108,6 +108,10 @@ class NoisyMax(SelectionRule):
             )
         return ""
 
+    def event_of_run_alone(self, trial: PlanEvent) -> PlanEvent:
+        """The run and a comparison: the count itself, whose own noise may be small, is never told."""
+        return self.event([trial])
+
     @property
     def rule_to_solve_score_noise_under(self) -> SelectionRule:
         """The comparison has noise of its own, so one score alone has to stay within the price."""

@@ -150,7 +150,7 @@ def epsilon_of_best_run_alone(sweep: Sweep) -> float | None:
     if sweep.winner_id is not None:
         epsilon: float | None = sweep.row_of_trial(sweep.winner_id)["epsilon_alone"]
         return epsilon
-    alone = Alone(delta=sweep.plan.delta, adjacency=sweep.plan.adjacency, quoted={})
+    alone = Alone(plan=sweep.plan)
     bounds = [epsilon for trial in sweep.plan.trials if (epsilon := alone.epsilon(trial)) is not None]
     return max(bounds, default=None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,6 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
@@ -353,7 +352,7 @@ def first_noise_multiplier(trial: Trial) -> float | None:
 def _table_of_runs(plan: Plan, runs: Runs) -> pd.DataFrame:
     axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
     repeat = (REPEAT,) if any(REPEAT in trial.config for trial in plan.trials) else ()
-    alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
+    alone = Alone(plan=plan)
     rows = [_row_of_run(run, axes, alone) for run in runs.rows]
     top = max((row.score for row in runs.rows if row.score is not None), default=None)
     for row in rows:
@@ -412,17 +411,20 @@ def _run_conduct_against_declaration(trial: Trial, result: TrialResult | None) -
 class Alone:
     """The epsilon of one run alone, computed once per distinct event."""
 
-    delta: float
-    adjacency: Adjacency
-    quoted: dict[str, float | None]
+    plan: Plan
+    quoted: dict[str, float | None] = field(default_factory=dict)
+
+    @cached_property
+    def _rule(self) -> SelectionRule:
+        return rule_from_config(self.plan.rule)
 
     def epsilon(self, trial: Trial) -> float | None:
         """The upper bound on the trial's epsilon; None if no accountant has a proven bound."""
-        key = json.dumps([events.to_json(part) for part in trial.event.events_by_population.values()], sort_keys=True)
+        event = self._rule.event_of_run_alone(trial.event)
+        key = json.dumps([events.to_json(part) for part in event.events_by_population.values()], sort_keys=True)
         if key not in self.quoted:
             self.quoted[key] = None
             with suppress(UnsupportedEvent):
-                self.quoted[key] = (
-                    Panel(claimants=(Pld(), Rdp())).quote(trial.event, self.delta, self.adjacency).epsilon
-                )
+                panel = Panel(claimants=(Pld(), Rdp()))
+                self.quoted[key] = panel.quote(event, self.plan.delta, self.plan.adjacency).epsilon
         return self.quoted[key]

@@ -284,7 +284,7 @@ def rule_prices_exhibit(plan: Plan, room: float) -> Exhibit | None:
 
 def prices_by_tries(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...]:
     """The price of each number of trials that an accountant bounds, in ascending order."""
-    alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
+    alone = Alone(plan=plan)
     dearest = max(plan.trials, key=lambda trial: alone.epsilon(trial) or 0.0).event
     quotes = []
     for tries in TRIES:

@@ -49,12 +49,14 @@ def read_stored_plan(folder: Path) -> Plan:
 
 def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> PricedPlan:
     """The plan with its price under these accountants, which is that of further attempts; offers no other rule."""
+    rule = rule_from_config(plan.rule)
     dearest = max(
-        distinct_single_run_events(plan.trials), key=lambda event: panel.epsilon(event, plan.delta, plan.adjacency)
+        distinct_single_run_events(plan.trials, rule),
+        key=lambda event: panel.epsilon(event, plan.delta, plan.adjacency),
     )
     return PricedPlan(
         plan=plan,
-        rule=rule_from_config(plan.rule),
+        rule=rule,
         panel=panel,
         quote=panel.quote(plan.event, plan.delta, plan.adjacency, plan.unit),
         single_run=panel.quote(dearest, plan.delta, plan.adjacency, plan.unit),

@@ -110,3 +110,10 @@ def test_random_stopping_has_the_envelope_price_of_its_law_beside_it(compose_pri
     assert price_by_envelope_bound(selection) is None
     done = program("plan", *words, "tuning=random_stopping", "tuning.gamma=0.25", module="dpsweep.sweeper.commands.cli")
     assert f"epsilon {epsilon_text_rounded_up(price)} by the envelope bound" in " ".join(done.stdout.split())
+
+
+def test_a_run_alone_is_not_priced_by_a_count_that_is_never_told(compose_priced: Compose) -> None:
+    line = (*LIGHT, "steps=20", "privacy.noise_multiplier=3")
+    composed, compared = (compose_priced([*line, f"tuning={rule}"]) for rule in ("composition", "noisy_max"))
+    assert compared.single_run.parts["training"] == composed.single_run.parts["training"]
+    assert compared.single_run.parts["validation"] == pytest.approx(0.5, abs=1e-3)
