@@ -116,7 +116,7 @@ def test_a_ledger_that_never_charged_the_plan_is_refused(sweep_of: SweepOf, tmp_
     made = sweep_of(AXES)
     other = Ledger(tmp_path / "other.sqlite")
     other.open_account(made.plan.account, made.plan.budget)
-    with pytest.raises(BadInput, match="to hold a charge of plan"):
+    with pytest.raises(BadInput, match="to be charged on digits in this ledger"):
         read_sweep(made.folder, other)
 
 
