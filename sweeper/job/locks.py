@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,21 +24,26 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import RESULT_FILE
 from dpsweep.accounting.validation import DAMAGE
 
+if sys.platform != "win32":
+    import fcntl
+
 WORK = ".lock"
 
 GLANCE_SECONDS = 0.3
-"""The time to wait for a lock: `at_work` holds it for an instant, which must not refuse a job that starts then."""
+"""The time to wait for a lock before asking whether a process holds it or only looks at it."""
 
 
 @contextmanager
 def file_lock(path: Path, what: str) -> Iterator[None]:
     """Holds the lock at `path`; if another process holds it, raises `BadInput` with the process that runs `what`."""
     lock = FileLock(path)
-    try:
-        make_folder_and_missing_parents(path.parent)
-        lock.acquire(timeout=GLANCE_SECONDS)
-    except Timeout:
-        raise BadInput(f"{what} is being run by {_lock_holder_text(path)}; nothing was started.") from None
+    make_folder_and_missing_parents(path.parent)
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=GLANCE_SECONDS)
+        except Timeout:
+            if is_lock_held(path):
+                raise BadInput(f"{what} is being run by {_lock_holder_text(path)}; nothing was started.") from None
     try:
         with suppress(OSError):  # a full disk must not stop a sweep because the holder's name cannot be written
             _lock_holder_file_path(path).write_text(json.dumps(_own_pid_host_and_time_as_dict()))
@@ -75,7 +81,23 @@ def is_being_trained(place: Path) -> bool:
 
 
 def is_lock_held(path: Path) -> bool:
-    """Whether a process holds the lock at `path` now; creates no file."""
+    """Whether a process holds the lock at `path` now; creates no file.
+
+    It looks by a shared lock, so that two processes or threads that look at once do not take each other for a holder.
+    A display that looks would else make a coordinator, or a worker, believe that a run which was killed still trains.
+    """
+    if sys.platform != "win32":
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing would leave it locked by a process forked at this moment
+                return False
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError:  # no such locks on this file system, and `FileLock` has another way
+            pass
     if not path.exists():
         return False
     lock = FileLock(path)

@@ -2,7 +2,8 @@
 
 Every file that is made, written, flushed, renamed or removed below a folder is an instant, and so is either side of a
 commit to a database. What comes between two of them changes nothing that outlives the process, so whoever strikes at
-each of them in turn has been killed at every time that matters.
+each of them in turn has been killed at every time that matters. The live page and the runs' progress are written by the
+clock and read by the display alone: they are no instants, whose number would depend on how fast the machine is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
+from dpsweep.accounting.records.sweep_folder import LIVE_PAGE
+from dpsweep.sweeper.trial.session import PROGRESS
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -69,7 +72,7 @@ def arm(fault: Fault) -> None:
             return
         own.busy = True
         try:
-            if path.is_relative_to(fault.root) and _CHANGES[event](path):
+            if path.is_relative_to(fault.root) and _CHANGES[event](path) and not _is_written_by_clock(path):
                 instant(f"{event} {path.relative_to(fault.root)}")
         finally:
             own.busy = False
@@ -98,6 +101,10 @@ def arm(fault: Fault) -> None:
 
 def _always(path: Path) -> bool:
     return True
+
+
+def _is_written_by_clock(path: Path) -> bool:
+    return path.name in (PROGRESS, LIVE_PAGE) or path.name.startswith(f".{LIVE_PAGE}.")
 
 
 _CHANGES: Mapping[str, Callable[[Path], bool]] = {

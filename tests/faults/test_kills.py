@@ -20,7 +20,7 @@ pytestmark = FAULTS
 
 Make = Callable[[tuple[str, ...]], Sandbox]
 
-INSTANTS = 330
+INSTANTS = 320
 """No fewer than an undisturbed sweep of two trials has, and no more than that by a fifth."""
 
 MANY = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait
 
 CHILD = """
 import os, sys, threading, time
@@ -41,17 +42,12 @@ def alive(pid: int) -> bool:
 )
 def test_a_child_ends_with_its_parent(tmp_path: Path, bind: str) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT, CHILD.format(bind=bind), str(tmp_path)]) as parent:
-        until = time.monotonic() + 60
-        while not (tmp_path / "bound").exists() or not (tmp_path / "bound").read_text():
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        child = int((tmp_path / "bound").read_text())
+        bound = tmp_path / "bound"
+        wait(lambda: bound.exists() and bool(bound.read_text()), "the child's start")
+        child = int(bound.read_text())
         assert alive(child)
         parent.kill()
-    until = time.monotonic() + 20
-    while alive(child):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait(lambda: not alive(child), "the child's end")
 
 
 @pytest.mark.parametrize(

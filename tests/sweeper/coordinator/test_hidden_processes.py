@@ -35,6 +35,7 @@ from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
+from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.launchers.workers import HERE, Workers
@@ -42,15 +43,37 @@ from dpsweep.sweeper.searches.runner import Runner
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.sweeper.search_programs import GRID, SELECTION, THRESHOLD, Place, Program, folder_of, result_of
-from tests.waiting import HANGS
+from tests.waiting import HANGS, wait
 
 pytestmark = TRAINS
 
 FORK = ("hydra/launcher=fork", "hydra.launcher.n_jobs=2")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 LONGER = ("steps=1500", "privacy.noise_multiplier=150", "page=false", "compute.device=cpu")
+HELD_BACK = """
+import math, time
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Linear):
+    '''A layer whose first step waits for the file `go`, once a run has begun.'''
+
+    def __init__(self, shape, classes):
+        super().__init__(math.prod(shape), classes)
+
+    def forward(self, values):
+        while any(Path().glob("sweeps/*/*/trials/*/claim-1")) and not Path("go").exists():
+            time.sleep(0.01)
+        return super().forward(values.flatten(1))
+"""
 SHARED_FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
 TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def held_back(line: Sequence[str], folder: Path) -> list[str]:
+    """The search, in this folder, with trainings that do not end before the test makes the file `go`."""
+    (folder / "my_model.py").write_text(HELD_BACK)
+    return [*line, "model._target_=my_model.Net", "page=false", "compute.device=cpu"]
 
 
 @dataclass
@@ -82,7 +105,8 @@ class Watch:
     def shown(self) -> tuple[Counter[str], Counter[str]]:
         """How many processes and files there were of each name, without the numbers in it."""
         kinds = Counter(without_numbers(words) for words in self.processes.values())
-        return kinds, Counter(without_numbers(name) for name in self.names if str(self.pid) in name)
+        own = re.compile(rf"(?<![0-9a-z]){self.pid}(?![0-9a-z])")  # no part of a number or a digest of another program
+        return kinds, Counter(without_numbers(name) for name in self.names if own.search(name))
 
 
 def descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
@@ -174,14 +198,15 @@ def test_a_search_is_over_although_a_worker_before_the_winner_was_killed(
     place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The other worker takes no try beyond the first good one, as if no worker had been killed."""
-    line = [*THRESHOLD, *LONGER, *FORK, "tuning.threshold=0.01"]
+    line = held_back([*THRESHOLD, *FORK, "tuning.threshold=0.01"], tmp_path)
     here = place(line)
     log = here.plant(Draw(tries=(0, 1, 2, 3, 0, 1, 2, 3), threshold=0.01))
+    first = here.folder.trial_folder(log.drawn_tries_in_current_state()[0].trial.id)
     with Run(line, tmp_path, environment, module="sweeper") as run:
-        lock = here.folder.trial_folder(log.drawn_tries_in_current_state()[0].trial.id) / ".lock.holder"
-        while sum(one.begun for one in log.drawn_tries_in_current_state()) < 2:
-            time.sleep(0.01)
-        os.kill(json.loads(lock.read_text())["pid"], 9)
+        wait(lambda: sum(one.begun for one in log.drawn_tries_in_current_state()) == 2 or run.poll() is not None)
+        os.kill(json.loads((first / ".lock.holder").read_text())["pid"], 9)
+        wait(lambda: not is_being_trained(first), "the end of the killed worker")
+        (tmp_path / "go").touch()
         done = run.wait(HANGS)
     assert done.code == 4, done.err
     assert [one.begun for one in log.drawn_tries_in_current_state()] == [True, True, *[False] * 6]
@@ -192,16 +217,17 @@ def test_a_search_is_over_although_a_worker_before_the_winner_was_killed(
 def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    line = [*SELECTION, *LONGER, *FORK]
+    line = held_back([*SELECTION, *FORK], tmp_path)
     here = place(line)
     log = here.plant(Draw(tries=(0, 1, 2, 3, 0)))
     with Run(line, tmp_path, environment, module="sweeper") as run:
         watch = Watch(pid=run.pid)
-        while sum(one.begun for one in log.drawn_tries_in_current_state()) < 2:
-            watch.look()
+        wait(lambda: sum(one.begun for one in log.drawn_tries_in_current_state()) == 2 or run.poll() is not None)
+        watch.look()
         first = set(watch.processes)
         for pid in first:
             os.kill(pid, 9)
+        (tmp_path / "go").touch()
         while run.poll() is None:
             watch.look()
             time.sleep(0.01)

@@ -9,11 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.job import locks
 from dpsweep.sweeper.job.locks import WORK, file_lock, is_being_trained, training_lock
 
 HOLD = "import sys, time; from pathlib import Path; from dpsweep.sweeper.job.locks import file_lock\n"
@@ -64,23 +67,53 @@ def test_a_trial_is_at_work_while_a_job_holds_it(tmp_path: Path) -> None:
     assert not is_being_trained(tmp_path)
 
 
-def test_looking_refuses_no_job_that_begins_just_then(tmp_path: Path) -> None:
-    (tmp_path / WORK).touch()
-    over = threading.Event()
+@contextmanager
+def looking(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """A thread that looks at a trial's lock and stays in the middle of it.
 
-    def look() -> None:
-        while not over.is_set():
-            is_being_trained(tmp_path)
+    It goes on once this thread has been refused three times, or at the end. The list has the answers to this thread.
+    """
+    fcntl = pytest.importorskip("fcntl", reason="Windows has locks of one kind only")
+    (place / WORK).touch()
+    flock, looks, goes_on, answers = fcntl.flock, threading.Event(), threading.Event(), list[bool]()
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    def slow_flock(file: object, operation: int) -> None:
+        try:
+            flock(file, operation)
+        except BlockingIOError:
+            answers.append(False)
+            if answers.count(False) == 3:
+                goes_on.set()
+                looker.join()
+            raise
+        if threading.current_thread() is looker:
+            looks.set()
+            goes_on.wait()
+        else:
+            answers.append(True)
+
+    looker = threading.Thread(target=is_being_trained, args=(place,))
+    monkeypatch.setattr(fcntl, "flock", slow_flock)
+    looker.start()
+    looks.wait()
     try:
-        for _ in range(20):
-            with training_lock(tmp_path):
-                pass
+        yield answers
     finally:
-        over.set()
-        looking.join()
+        goes_on.set()
+        looker.join()
+
+
+def test_two_that_look_at_once_take_neither_for_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with looking(tmp_path, monkeypatch):
+        assert not is_being_trained(tmp_path)
+
+
+def test_a_look_however_long_refuses_no_job_that_begins_just_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "GLANCE_SECONDS", 0)
+    with looking(tmp_path, monkeypatch) as answers, training_lock(tmp_path):
+        assert answers.count(False) == 3
 
 
 def test_no_place_for_a_lock_is_the_command_lines_sentence(tmp_path: Path) -> None:
