@@ -467,13 +467,10 @@ class Plan(Stored):
         """Stores the plan with its id, atomically."""
         write_compact_json(path, self._stored_form_with_id)
 
-    def is_stored_in_file(self, path: Path) -> bool:
-        """Whether the file at `path` holds this plan as `write` would write it; reading it again takes far longer."""
-        return path.read_bytes() == json.dumps(self._stored_form_with_id, allow_nan=False).encode()
-
     def require_no_other_plan_in_file(self, path: Path) -> None:
-        """Raises `BadInput` if the file at `path` holds another plan."""
-        if path.exists() and not self.is_stored_in_file(path) and (earlier := Plan.read(path).id) != self.id:
+        """Raises `BadInput` if the file at `path` holds another plan; one as `write` wrote it is not parsed."""
+        written = json.dumps(self._stored_form_with_id, allow_nan=False).encode()
+        if path.exists() and path.read_bytes() != written and (earlier := Plan.read(path).id) != self.id:
             raise BadInput(f"Expected {path.parent} to be empty or hold plan {self.id}; it holds plan {earlier}.")
 
     @cached_property
