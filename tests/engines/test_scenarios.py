@@ -2,7 +2,7 @@
 
 No charge is lost and none is doubled: a run that waits at a checkpoint goes on with its charge, and one that was lost
 is repeated by a charge of its own, with `--again`. Other faults are in `test_slurm.py` (settings that are refused, a
-task that died before its claim, a job that is requeued and resumed, a coordinator requeued, or killed with jobs pending)
+task that died before its claim, jobs requeued and resumed, a coordinator requeued, or killed with jobs pending),
 and in `tests/sweeper/launchers/test_launchers.py` (a killed worker, Ctrl-C, by every launcher).
 """
 
