@@ -92,6 +92,7 @@ def _sweep_command(experiment: str, scale: str, overrides: Sequence[str], folder
     check_known_scale_and_no_data_override(experiment, scale, overrides)
     return (
         *(sys.executable, "-P", "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
+        "hydra.sweeper.retry=killed",  # the account is the figure's own, on public data
         *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
     )
 

@@ -285,7 +285,7 @@ class Subcommand:
 VERBS: Mapping[str, Subcommand] = {
     "sweep": Subcommand(
         run=sweep,
-        line="price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
+        line="price, charge, train and report a grid; takes Hydra overrides; --again accepts another charge",
         usage="[KEY=VALUE[,VALUE...] ...] [--again]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
         hint=lambda: KEYS_HINT,

@@ -37,7 +37,7 @@ from dpsweep.sweeper.commands.hydra_internals import (
     store_config_of_group,
 )
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
-from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
+from dpsweep.sweeper.coordinator.signals import AGAIN, PAY_AGAIN
 from dpsweep.sweeper.planning.keys import (
     override_decoding_environment_number,
     with_axes_of_methods_that_have_them,
@@ -118,7 +118,7 @@ def _load_experiment_file(name: str) -> DictConfig:
     return form if isinstance(form, DictConfig) else OmegaConf.create()
 
 
-SHORT_OPTIONS = {AGAIN: REPEAT_ALL, "--rules": "hydra.sweeper.rules=true"}
+SHORT_OPTIONS = {AGAIN: PAY_AGAIN, "--rules": "hydra.sweeper.rules=true"}
 """Overrides by the short options that stand for them."""
 
 MULTIRUN = "--multirun"
@@ -143,7 +143,7 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     >>> hydra_arguments_from_command_line(["compute.devices=0,1"])  # no axis
     ['compute.devices=[0,1]']
     >>> hydra_arguments_from_command_line(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
-    ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
+    ['hydra.sweeper.retry=again', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (
         SHORT_OPTIONS.get(word) or override_decoding_environment_number(with_group_of_short_word(word))

@@ -35,6 +35,7 @@ from dpsweep.sweeper.commands.hydra_internals import compose_for_sweep
 from dpsweep.sweeper.commands.keywords import overrides_with_keywords
 from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
+from dpsweep.sweeper.coordinator.signals import AGAIN
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.planning.unknown_keys import wrong_override_sentence
@@ -299,15 +300,17 @@ def plan(overrides: Sequence[str] = (), **keywords: Any) -> PlannedSweep:
     )
 
 
-def sweep(overrides: Sequence[str] = (), **keywords: Any) -> SweepResults:
+def sweep(overrides: Sequence[str] = (), *, again: bool = False, **keywords: Any) -> SweepResults:
     """Prices, charges, trains and reports a grid, as `dpsweep sweep` does, and returns its results.
 
     Overrides and keywords are those of `plan`. The same ones again train only what is missing and charge nothing more.
+    With `again`, killed runs are repeated on another charge; without any killed run, the whole sweep is.
     Raises `BadInput` for a wrong word and `BudgetRefused` where the account has less left, both before anything is
     charged; `KeyboardInterrupt` where the user stopped the sweep: what had started stays charged, and the same call
     goes on.
     """
-    return _charge_and_run_sweep(Verb.SWEEP, overrides_with_keywords(overrides, keywords))
+    words = overrides_with_keywords(overrides, keywords)
+    return _charge_and_run_sweep(Verb.SWEEP, [*words, AGAIN] if again else words)
 
 
 def rehearse(overrides: Sequence[str] = (), **keywords: Any) -> SweepResults:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-AGAIN, REPEAT_ALL = "--again", "hydra.sweeper.retry=all"
-"""The short and the full option that repeat the whole sweep."""
+AGAIN, PAY_AGAIN = "--again", "hydra.sweeper.retry=again"
+"""The short and the full option that accept another charge of a plan."""
 
 STDERR = 2
 
@@ -81,12 +81,24 @@ def _start_children_with_sigint_blocked() -> Iterator[None]:
 
 
 def command_to_repeat() -> str:
-    """The command that started this program, quoted for a shell, without the options that repeat the whole sweep."""
-    first, *rest = sys.orig_argv[1:]
-    arguments = [word for word in rest if word not in (AGAIN, REPEAT_ALL)]
-    words = ["python", first, *arguments] if first.startswith("-") else [Path(first).name, *arguments]
-    by_make = "MAKELEVEL" in os.environ and arguments == rest
+    """The command that started this program, quoted for a shell, without the options that accept another charge."""
+    words = _words_of_command()
+    by_make = "MAKELEVEL" in os.environ and not {AGAIN, PAY_AGAIN} & {*sys.orig_argv}
     return shlex.join(words) + (" (or the same make command)" if by_make else "")
+
+
+def command_to_pay_again() -> str:
+    """The command that started this program with the option that accepts another charge, or words for Python."""
+    words = [word for word in _words_of_command() if not word.startswith(PAY_AGAIN.partition("again")[0])]
+    program = words[2] if words[:2] == ["python", "-m"] else words[0]
+    is_command = program.partition(".")[0] in ("dpsweep", "sweeper")
+    return shlex.join([*words, AGAIN]) if is_command else "the same call with again=True"
+
+
+def _words_of_command() -> list[str]:
+    first, *rest = sys.orig_argv[1:] or ["-"]
+    arguments = [word for word in rest if word not in (AGAIN, PAY_AGAIN)]
+    return ["python", first, *arguments] if first.startswith("-") else [Path(first).name, *arguments]
 
 
 def _try_to_create_stop_file(stop: Path) -> bool:

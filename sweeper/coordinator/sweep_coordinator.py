@@ -72,7 +72,7 @@ from dpsweep.sweeper.searches.admission import (
     require_accepted_delta,
 )
 from dpsweep.sweeper.searches.card import LOSSES_AFTER_CARD, PlannedCard
-from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs, no_repetition
 from dpsweep.sweeper.searches.runner import Runner
 from dpsweep.sweeper.timing.time_estimate import (
     Cost,
@@ -172,7 +172,7 @@ class SweepCoordinator:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
         coordinator, plan = self._coordinator_with_ledger_of_plan(priced.plan), priced.plan
         folder = coordinator._sweep_folder_of_plan(plan)
-        statement = None if self.request.retry is Retry.ALL else coordinator._account_statement_or_none(plan)
+        statement = None if self.request.retry is Retry.AGAIN else coordinator._account_statement_or_none(plan)
         elsewhere = plan_run_elsewhere(priced, folder, statement)
         if elsewhere is not None and elsewhere.finished:
             print_line(elsewhere.sentence)
@@ -227,7 +227,8 @@ class SweepCoordinator:
         card = PlannedCard(search=search_for_plan(plan, folder), ledger=ledger, retry=self.request.retry)
         queue = admitted_search_for_plan(priced, folder, ledger, card.retry_after_claim).charge_and_queue_due_runs()
         if card.is_begun:
-            queue = replace(queue, due=(), more=no_further_runs, all_known=True, losses=LOSSES_AFTER_CARD)
+            queue = replace(queue, due=(), more=no_further_runs, all_known=True)
+            queue = replace(queue, losses=LOSSES_AFTER_CARD, repetition=no_repetition)
         self._write_plan_and_config(priced, folder)
         with self._display(priced, folder, queue, check) as display:
             stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check, display)
@@ -246,13 +247,13 @@ class SweepCoordinator:
         plan with nothing left to train needs its data's files alone.
         """
         request, plan = self.request, priced.plan
-        statement = None if request.retry is Retry.ALL else self._account_statement_or_none(plan)
+        statement = None if request.retry is Retry.AGAIN else self._account_statement_or_none(plan)
         if (elsewhere := plan_run_elsewhere(priced, folder, statement)) is not None:
             raise BadInput(elsewhere.sentence)
         if request.study is not None:
             study.require_reachable_study(plan, folder, request.study)
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
-        if over and request.retry is not Retry.ALL:
+        if over and request.retry is not Retry.AGAIN:
             cache, speeds = folder.private_store.record_hashes_folder, self._step_speeds_of_earlier_sweeps
             check = TrainingCheck(
                 contents=read_verified_private_contents(plan, request.data, cache),

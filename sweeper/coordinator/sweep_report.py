@@ -25,6 +25,7 @@ from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.pages.page_memory import failed_picture_sentences, redraw_report_if_outdated
 from dpsweep.sweeper.coordinator import study
+from dpsweep.sweeper.coordinator.signals import command_to_pay_again
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.loggers.interface import Loggers, log_results_and_collect_failures
 from dpsweep.sweeper.searches.interface import RunQueue
@@ -75,6 +76,8 @@ def write_results_and_print_report(
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials_folder)
         print_error(f"{troubled} of {work.total} {losses}")
+        if notice := work.repetition(command_to_pay_again()):
+            print_error(notice)
         for reason, runs in count_failure_reasons(outcomes).most_common(REASONS):
             print_error(f"{runs} failed: {reason}")
     if number_of_unfinished_runs(states, work):

@@ -3,7 +3,7 @@
 An attempt is *finished* when its result file says so, *interrupted* when it may resume from a checkpoint, and *killed*
 when the ledger says that it started and it can no longer end here, also if the folder was deleted, copied or restored.
 Finished attempts are neither run nor charged again. Interrupted attempts resume, and points that never began run, on
-the existing charge. Killed attempts take a spare attempt, are charged anew, or are refused.
+the existing charge. Killed attempts take a spare attempt; without one they wait until the user accepts another charge.
 
 At a launch the private store is checked against the ledger, and a new nonce voids earlier receipts. The order is
 
@@ -14,6 +14,7 @@ and a crash at any of these steps leaves a store that agrees with the ledger, or
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
@@ -42,11 +43,16 @@ from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state
 
 
 class Retry(StrEnum):
-    """Which attempts a repeated command pays for again."""
+    """Which ended attempts a repeated command runs again.
 
+    PAID: the killed ones that are paid for; the others wait. KILLED and FAILED: these, on another charge if necessary.
+    AGAIN: the killed ones or, if there are none, the whole sweep, on another charge. NONE: nothing waits for any.
+    """
+
+    PAID = "paid"
     KILLED = "killed"
     FAILED = "failed"
-    ALL = "all"
+    AGAIN = "again"
     NONE = "none"
 
 
@@ -69,13 +75,13 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     """Charges what is not charged yet and returns the runs that are due, or raises `BudgetRefused`.
 
     The first call charges the whole plan at once. Later calls charge the attempts to repeat, except those that spare
-    attempts cover and those that were paid for and never began.
+    attempts cover and those that were paid for and never began, if the user accepts it (`may_charge_again`).
     """
     plan = priced.plan
     open_account_or_check_budget(priced, ledger)
     attempts = ledger.statement(plan.account, plan.id).attempts_of_plan(plan.id)
     _refuse_attempts_unknown_to_ledger(search, attempts)
-    if retry is not Retry.ALL:
+    if retry is not Retry.AGAIN:
         _refuse_paid_result_with_newer_attempt(priced, search, attempts)
     if not attempts.charges:
         ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
@@ -85,24 +91,65 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
         return search.search_and_final_runs()
     where = AttemptStates.from_trials_with_states(runs_with_last_attempt_state(search, attempts))
     repeats = {
+        Retry.PAID: where.killed,
         Retry.KILLED: where.killed,
         Retry.FAILED: where.killed + where.failed,
-        Retry.ALL: where.killed + where.failed + where.finished,
+        Retry.AGAIN: where.killed or where.failed + where.finished,
         Retry.NONE: (),
     }[retry]
     ended = where.killed + where.failed + where.finished
-    paid = [trial for trial in ended if attempts.started[trial.id] < attempts.covered[trial.id]]
-    again = tuple(trial for trial in ended if trial in repeats or trial in paid)
-    unpaid = [trial for trial in again if trial not in paid]
-    if beyond := unpaid[
-        max(0, attempts.number_of_spare_attempts - search.number_of_unnamed_attempts_needed(attempts)) :
-    ]:
+    again = tuple(trial for trial in ended if trial in repeats or _is_paid_attempt_left(attempts, trial))
+    beyond = _runs_without_paid_attempt(search, attempts, again)
+    if beyond and not may_charge_again(plan, retry):
+        again = tuple(trial for trial in again if trial not in beyond)
+    elif beyond:
         event, quote = priced.event_and_quote_of_one_more_attempt_each(beyond)
-        if message := _repeated_runs_charge_notice(priced, ledger, event, quote, len(beyond)):
-            print_line(message, flush=True)
+        if price := _charge_and_rest_phrase(priced, ledger, event, quote):
+            runs = f"{len(beyond)} run{'s are' if len(beyond) != 1 else ' is'} repeated"
+            print_line(f"{runs}: this {price}.", flush=True)
         ways = partial(advice_sentences_for_repetition, priced, event)
         charge_event_to_account(ledger, priced, ways, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again
+
+
+def may_charge_again(plan: Plan, retry: Retry) -> bool:
+    """Whether a plan that was charged may be charged once more: if the user says so, or if its data are public."""
+    return retry in (Retry.KILLED, Retry.FAILED, Retry.AGAIN) or plan.has_public_data
+
+
+def killed_runs_notice(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, command: str) -> str:
+    """What it costs to repeat the killed runs, and the `command` that does it; empty if no run was killed."""
+    plan, attempts = priced.plan, attempts_of_plan_in_ledger(priced.plan, ledger)
+    states = AttemptStates.from_trials_with_states(runs_with_last_attempt_state(search, attempts))
+    killed = search.killed_runs_to_repeat(states.killed)
+    beyond = () if plan.has_public_data else _runs_without_paid_attempt(search, attempts, killed)
+    sentences = []
+    if paid := len(killed) - len(beyond):
+        sentences.append(f"The same command repeats {_killed_runs_text(paid)} without another charge.")
+    if beyond:
+        event, quote = priced.event_and_quote_of_one_more_attempt_each(beyond)
+        refusal = ledger.statement(plan.account, plan.id).charge_refusal_text(quote.guarantee)
+        price = _charge_and_rest_phrase(priced, ledger, event, quote)
+        repeat = f"Another attempt at {_killed_runs_text(len(beyond))} is not paid for"
+        sentences.append(f"{repeat}: it {price}." if price else f"{repeat}, and does not fit. {refusal}")
+        sentences.append(f"`dpsweep report {shlex.quote(str(search.folder.root))}` shows what finished.")
+        sentences.append(f"To accept the charge: {command}" if price else "")
+    return " ".join(sentences).strip()
+
+
+def _killed_runs_text(count: int) -> str:
+    return f"{count} run{'s that were' if count != 1 else ' that was'} killed or lost"
+
+
+def _is_paid_attempt_left(attempts: Attempts, trial: Trial) -> bool:
+    return attempts.started[trial.id] < attempts.covered[trial.id]
+
+
+def _runs_without_paid_attempt(search: PlannedSearch, attempts: Attempts, runs: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Those of these ended runs whose next attempt neither a charge of their own nor a spare attempt pays for."""
+    unpaid = [trial for trial in runs if not _is_paid_attempt_left(attempts, trial)]
+    spares = attempts.number_of_spare_attempts - search.number_of_unnamed_attempts_needed(attempts)
+    return tuple(unpaid[max(0, spares) :])
 
 
 def open_account_or_check_budget(priced: PricedPlan, ledger: Ledger) -> None:
@@ -132,8 +179,8 @@ def budget_raised_since_given_message(priced: PricedPlan, statement: Statement) 
     )
 
 
-def _repeated_runs_charge_notice(priced: PricedPlan, ledger: Ledger, event: PlanEvent, quote: Quote, runs: int) -> str:
-    """What repeated runs are about to be charged and leave; empty if they do not fit, or the data are public."""
+def _charge_and_rest_phrase(priced: PricedPlan, ledger: Ledger, event: PlanEvent, quote: Quote) -> str:
+    """What another charge takes and leaves; empty if it does not fit, or the data are public."""
     plan, statement = priced.plan, ledger.statement(priced.plan.account, priced.plan.id)
     if plan.has_public_data:
         return ""
@@ -141,11 +188,8 @@ def _repeated_runs_charge_notice(priced: PricedPlan, ledger: Ledger, event: Plan
     takes = room.balance.policy.amounts_of_charge(quote.guarantee, event)
     if not room.balance.has_room_for_amounts(takes):
         return ""
-    again, price = f"{runs} run{'s are' if runs != 1 else ' is'} repeated", epsilon_text_rounded_up(quote.epsilon)
-    return (
-        f"{again}: this charges epsilon {price} more, and leaves {room.rest_after_charge_phrase(takes)} on "
-        f"{plan.account}."
-    )
+    rest = room.rest_after_charge_phrase(takes)
+    return f"charges epsilon {epsilon_text_rounded_up(quote.epsilon)} more, and leaves {rest} on {plan.account}"
 
 
 def _refuse_attempts_unknown_to_ledger(search: PlannedSearch, attempts: Attempts) -> None:
@@ -172,7 +216,7 @@ def _refuse_paid_result_with_newer_attempt(priced: PricedPlan, search: PlannedSe
                 f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
                 f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "
                 "Nothing was overwritten. `dpsweep report` shows this folder as it is; to go on with the newest "
-                "attempts give another hydra.sweep.dir; --again repeats all of them here and charges epsilon "
+                "attempts give another hydra.sweep.dir; --again repeats them here and charges at most epsilon "
                 f"{epsilon_text_rounded_up(quote.epsilon)} more."
             )
 

@@ -1,6 +1,6 @@
 """The card of a charged plan, from the side of its coordinator: who is asked about, when, and what may happen after.
 
-The card is due once no run is left that the same command would make. The coordinator claims the sealed part for the
+The card is due once no run is left to make or to repeat. The coordinator claims the sealed part for the
 winner's model; one job more reads it (`sweeper/trial/card.py`). After the claim nothing trains on the plan's charge.
 """
 
@@ -50,7 +50,7 @@ class PlannedCard:
         """What may be repeated: nothing after the claim; raises `BadInput` if the user asks for it."""
         if not self.is_begun:
             return self.retry
-        if self.retry in (Retry.FAILED, Retry.ALL):
+        if self.retry in (Retry.FAILED, Retry.AGAIN):
             raise BadInput(
                 f"Expected hydra.sweeper.retry={self.retry} to be left out: the card of plan {self.search.plan.id} was "
                 "asked about its winner, and no other may follow. Another plan is another search, for example with "
@@ -72,7 +72,7 @@ class PlannedCard:
         return files
 
     def waits_for_killed_runs(self, states: AttemptStates) -> bool:
-        """Whether the same command would repeat runs that were killed."""
+        """Whether runs that were killed may be repeated."""
         return self.retry is not Retry.NONE and bool(self.search.killed_runs_to_repeat(states.killed))
 
     def remark_on_missing_answer(self, states: AttemptStates) -> str:
@@ -83,8 +83,5 @@ class PlannedCard:
         if files.is_read:
             return NO_ANSWER_EVER
         if self.waits_for_killed_runs(states):
-            return (
-                "The card waits for the killed runs, which the same command repeats; hydra.sweeper.retry=none gives "
-                "them up."
-            )
+            return "The card waits until the killed runs are repeated; hydra.sweeper.retry=none gives them up."
         return ""

@@ -26,15 +26,21 @@ def no_further_runs(many: int) -> tuple[Trial, ...]:
     return ()
 
 
+def no_repetition(command: str) -> str:
+    """No notice: killed runs are never repeated."""
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunQueue:
     """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
 
     `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `refill` returns
     one of them beside runs at work, for a free worker, unless more than a given number have not begun. `notice` is
-    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `all_known`
-    says that no further runs are certain to come. `run` hands runs that are due to the launcher, and returns the
-    complaints of its jobs.
+    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `repetition`
+    says what another attempt at the killed ones costs, and names the command that accepts it. `all_known` says that no
+    further runs are certain to come. `run` hands runs that are due to the launcher, and returns the complaints of its
+    jobs.
     """
 
     total: int
@@ -43,6 +49,7 @@ class RunQueue:
     notice: str
     idle: str
     losses: str
+    repetition: Callable[[str], str] = no_repetition
     all_known: bool = False
     more: Callable[[int], tuple[Trial, ...]] = no_further_runs
     refill: Callable[[int], tuple[Trial, ...]] = no_further_runs

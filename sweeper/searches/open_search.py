@@ -1,7 +1,7 @@
 """What searches that may show all of their runs have in common: admission run by run, and a final run at the end.
 
 The charge of the plan pays for the final run, as one attempt at any of the points' final runs. Its point is stored
-before its attempt begins. If the search has killed runs that the same command would repeat, it waits for them.
+before its attempt begins. If the search has killed runs that another attempt may replace, it waits for them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dpsweep.sweeper.searches.admission import (
     Retry,
     attempts_of_plan_in_ledger,
     charge_and_admit_runs,
+    killed_runs_notice,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
     runs_with_last_attempt_state,
@@ -27,10 +28,10 @@ from dpsweep.sweeper.searches.admission import (
 from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, no_further_runs
 
-LOSSES = (
-    "{runs} failed or were killed; they stay charged. Their logs are in {folder}; the same command charges for the "
-    "killed ones again and repeats them."
-)
+LOSSES = "{runs} failed or were killed; they stay charged. Their logs are in {folder}."
+
+NOTHING_DUE = "No run that is paid for is left; nothing is run or charged."
+"""What is printed if nothing is due, and killed runs wait for another charge."""
 
 
 class AdmittedOpenSearch(AdmittedSearch):
@@ -88,8 +89,11 @@ class AdmittedOpenSearch(AdmittedSearch):
             log=log,
             more=self.next_runs_callback(log),
             notice="",
-            idle=self.idle.format(total=self.search_of_plan.number_of_search_runs),
+            idle=NOTHING_DUE
+            if not due and log.states_of_runs().killed
+            else self.idle.format(total=self.search_of_plan.number_of_search_runs),
             losses=LOSSES.replace("{runs}", self.runs),
+            repetition=partial(killed_runs_notice, self.priced, self.search_of_plan, ledger),
         )
         if not choice.candidates:
             return queue

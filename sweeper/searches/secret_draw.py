@@ -32,6 +32,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.alternatives import advice_sentences_to_fit_budget
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -50,6 +51,7 @@ from dpsweep.sweeper.searches.admission import (
     Retry,
     attempts_of_plan_in_ledger,
     charge_event_to_account,
+    may_charge_again,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
 )
@@ -110,11 +112,9 @@ class AdmittedSecretDraw(AdmittedSearch):
         Raises `BudgetRefused` if the search does not fit, and `BadInput` if `retry` asks to repeat trials.
         """
         plan, folder, ledger, retry = self.plan, self.folder, self.ledger, self.retry
-        last = folder.private_store.last_folder()
-        is_other_search = retry is Retry.ALL and last is not None and last.path != folder.root
-        if retry in (Retry.FAILED, Retry.ALL) and not (is_other_search and self.search_of_plan.stored_draw is None):
+        if retry is Retry.FAILED or (retry is Retry.AGAIN and self.search_of_plan.stored_draw is not None):
             raise BadInput(
-                f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under "
+                f"Expected hydra.sweeper.retry={retry} to be left out: under "
                 f"{self.priced.rule.name} a try that ended is never repeated, since its price is that of tries made "
                 "without looking. Another search needs another charge and another hydra.sweep.dir."
             )
@@ -185,11 +185,11 @@ class AdmittedSecretDraw(AdmittedSearch):
         coins = token_hex(COIN_BYTES) if any(is_on_secret_part_of_records(trial) for trial in plan.trials) else ""
         stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
         if attempt > covered:
-            if attempt > 1 and self.retry is Retry.NONE:
+            if attempt > 1 and not may_charge_again(plan, self.retry):
                 raise BadInput(
                     f"Expected {folder.draw_path} to hold the draw of the search that was charged: it is lost, and "
-                    "with "
-                    f"hydra.sweeper.retry={self.retry} another search is not paid for."
+                    "another search is not paid for. --again makes one and charges epsilon "
+                    f"{epsilon_text_rounded_up(priced.quote.epsilon)} more."
                 )
             reason = "plan" if attempt == 1 else "repeat"
             ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)

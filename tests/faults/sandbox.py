@@ -69,6 +69,7 @@ SWEEP = (
     "budget.epsilon=1e8",
     "budget.delta=0.1",
     "compute.threads=1",
+    "hydra.sweeper.retry=killed",
 )
 CHECKPOINTS = (f"checkpoint.every={EVERY}", f"checkpoint.resumes={RESUMES}")
 HIDING = ("tuning=private_selection", "tuning.mean=3")

@@ -26,16 +26,17 @@ class HonestSweeperConf:
     """The sweeper's own settings.
 
     `verb`: sweep | resume | plan | plan_for_tre | advise | rehearse | audit. `max_batch_size`: jobs handed to the
-    launcher at once, null to derive it. `retry`: the attempts that a repeated command pays for again: killed | failed |
-    all | none. `resume`: how often a run that was interrupted is launched again by the same command, on its charge.
-    `study`: the Optuna address of the database for results, null for a file in the sweep's folder. `rules`: whether a
-    plan prints the price under every rule.
+    launcher at once, null to derive it. `retry`: the ended runs that a repeated command runs again: paid (killed ones
+    that are paid for), and on another charge killed | failed | again (killed ones, or all if none was killed); none
+    gives the killed ones up. `resume`: how often a run that was interrupted is launched again by the same command, on
+    its charge. `study`: the Optuna address of the database for results, null for a file in the sweep's folder. `rules`:
+    whether a plan prints the price under every rule.
     """
 
     _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"
     verb: str = "sweep"
     max_batch_size: int | None = None
-    retry: str = "killed"
+    retry: str = "paid"
     resume: int = 0
     study: str | None = None
     rules: bool = False

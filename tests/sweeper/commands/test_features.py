@@ -188,7 +188,7 @@ def test_what_stops_the_computation_costs_nothing_more_and_a_restored_beginning_
     assert {path: time for path, time in kept().items() if path in before} == before
     shutil.rmtree(tmp_path / "sweeps")
     (tmp_path / "copy").rename(tmp_path / "sweeps")
-    restored = program("sweep", *words("Slow"), module=CLI)
+    restored = program("sweep", *words("Slow"), "--again", module=CLI)
     assert restored.returncode == 0, restored.stderr
     assert len(ledger.statement("digits").charges) == 2, "the first checkpoint trains once on its charge"
 

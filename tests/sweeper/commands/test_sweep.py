@@ -70,7 +70,7 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
 def test_kill_minus_nine_and_resume(
     program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Charges never fall, finished trials are not repeated, the killed one is a new charge."""
+    """Charges never fall, finished trials are not repeated, the killed one is a new charge if the user accepts it."""
     line = [*SMALL, "trainer.lr=1,2,4,8", "steps=400", "privacy.noise_multiplier=20", "compute.together=1"]
     with Run(line, tmp_path, environment, module="sweeper") as process:
         strike_when(lambda: _results(tmp_path) >= 2 and _open_claims(tmp_path) == 1, process, signal.SIGKILL)
@@ -80,7 +80,13 @@ def test_kill_minus_nine_and_resume(
     assert 2 <= len(finished) < 8
     assert len(before.charges) == 1
 
-    folder_of(program(*line))
+    waiting = program(*line)
+    assert waiting.returncode == 4
+    assert "Another attempt at 1 run that was killed or lost is not paid for: it charges epsilon " in waiting.stderr
+    assert f"`dpsweep report {folder}` shows what finished. To accept the charge: " in waiting.stderr
+    assert len(results(folder)) == 7, "what is paid for went on"
+    assert len(ledger.statement("digits").charges) == 1
+    folder_of(program(*line, "--again"))
     after = ledger.statement("digits")
     assert [charge.body["reason"] for charge in after.charges] == ["plan", "repeat"]
     assert after.reserved_epsilon_and_delta[0] > before.reserved_epsilon_and_delta[0]
@@ -163,7 +169,7 @@ def test_secret_sweeps_do_not_repeat(program: Program, ledger: Ledger) -> None:
     line = (*SMALL, "trainer.lr=2,4,8", "privacy.epsilon=11")
     models = []
     for _ in range(2):
-        folder = folder_of(program(*line))
+        folder = folder_of(program(*line, "--again"))
         models.append({trial: (folder / "trials" / trial / MODEL_FILE).read_bytes() for trial in results(folder)})
         shutil.rmtree(folder)
     assert models[0].keys() == models[1].keys()

@@ -25,10 +25,12 @@ def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledg
     folder = folder_of(program(*line))
     before = ledger.statement("digits").reserved_epsilon_and_delta
     shutil.rmtree(folder)
-    assert folder_of(program(*line)) == folder
+    assert program(*line).returncode == 4
+    assert ledger.statement("digits").reserved_epsilon_and_delta == before
+    assert folder_of(program(*line, "--again")) == folder
     assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
     shutil.rmtree(folder)
-    refused = program(*line)
+    refused = program(*line, "--again")
     assert refused.returncode == 3
     assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
 

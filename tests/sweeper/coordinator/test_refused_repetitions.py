@@ -1,4 +1,4 @@
-"""Repeated runs that do not fit are refused in words that make sense for them: their plan is fixed."""
+"""Runs that were killed are repeated on another charge only if the user accepts it, and only if it fits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,45 @@ def test_a_repetition_beyond_the_budget_is_refused_with_what_is_left_to_do(place
     rest = here.ledger.statement("digits").remaining_epsilon_and_delta[0] - 0.001
     here.ledger.record_outside_cost("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
     with pytest.raises(BudgetRefused) as refusal:
-        here.begin(Retry.ALL)
+        here.begin(Retry.AGAIN)
     assert "neither their noise nor their rule can be another one" in str(refusal.value)
     assert "hydra.sweeper.retry=none goes on without them" in str(refusal.value)
     assert "budget raise dataset=digits" in str(refusal.value)
     assert here.begin(Retry.NONE).due == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "waiting"),
+    [((), 2), (("search=random", "search.trials=4"), 2), (("plan.spare_attempts=1",), 1), (("final=true",), 2)],
+    ids=["points", "proposed", "spares", "final"],
+)
+def test_what_is_paid_for_goes_on_and_the_rest_waits_for_a_word(
+    place: Places, words: Sequence[str], waiting: int
+) -> None:
+    here = place((*GRID, *words))
+    work = here.begin()
+    first = work.due or work.more(4)
+    proposing.run(here, work, first[:2])
+    proposing.run(here, work, first[2:4], fate=None)
+    work = here.begin(Retry.PAID)
+    assert len(work.due) == len(first[4:]) + 2 - waiting
+    proposing.run(here, work, work.due)
+    assert not work.more(1), "no final run before the user has spoken"
+    assert len(here.ledger.statement("digits").charges) == 1
+    lost = "1 run that was" if waiting == 1 else "2 runs that were"
+    told = work.repetition("COMMAND")
+    assert f"Another attempt at {lost} killed or lost is not paid for: it charges epsilon " in told
+    assert told.endswith("To accept the charge: COMMAND")
+    again = here.begin(Retry.AGAIN)
+    assert len(again.due) == waiting, "and none that finished"
+    assert len(here.ledger.statement("digits").charges) == 2
+    assert "without another charge" in again.repetition("COMMAND")
+
+
+def test_data_declared_public_need_no_word(place: Places) -> None:
+    public = ("dataset=digits", "dataset.public=true", "trainer=sgd", "trainer.lr=1,2", "score=training", "steps=3")
+    here = place(public)
+    work = here.begin()
+    proposing.run(here, work, work.due, fate=None)
+    assert "repeats 2 runs that were killed or lost without another charge" in work.repetition("COMMAND")
+    assert len(here.begin(Retry.PAID).due) == 2

@@ -61,8 +61,8 @@ def leaves(value: object) -> Iterator[object]:
 
 
 def test_a_request_is_typed(read: Read) -> None:
-    request = read("compute.threads=3", "data=somewhere", "plan.fit=true", verb="plan", retry="all")
-    assert (request.verb, request.retry, request.fit, request.resume) == (Verb.PLAN, Retry.ALL, True, 0)
+    request = read("compute.threads=3", "data=somewhere", "plan.fit=true", verb="plan", retry="again")
+    assert (request.verb, request.retry, request.fit, request.resume) == (Verb.PLAN, Retry.AGAIN, True, 0)
     assert (request.max_threads_per_job, request.data) == (3, Path("somewhere"))
     assert [dict(point.axes)["trainer.lr"] for point in request.points] == [1, 2]
     assert request.plan.keys >= {"trainer", "trainer.lr"}
@@ -90,7 +90,7 @@ def test_the_jobs_of_a_plan_leave_the_request_as_it_is(read: Read) -> None:
     ("overrides", "settings", "reason"),
     [
         ([], {"verb": "train"}, "Expected hydra.sweeper.verb=train to be one of sweep, resume, plan."),
-        ([], {"retry": "some"}, "Expected hydra.sweeper.retry=some to be one of killed, failed, all, none."),
+        ([], {"retry": "some"}, "Expected hydra.sweeper.retry=some to be one of paid, killed, failed, again, none."),
         ([], {"resume": -1}, "Expected hydra.sweeper.resume=-1 to be an integer >= 0."),
         (["compute.together=0"], {}, "Expected compute.together=0 to be null or an integer >= 1."),
         (["compute.chunk=true"], {}, "Expected compute.chunk=True to be null or an integer >= 1."),

@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 
 from dpsweep.sweeper.coordinator import signals as stopping
-from dpsweep.sweeper.coordinator.signals import SIGNALS, command_to_repeat, create_stop_file_on_signals
+from dpsweep.sweeper.coordinator.signals import (
+    SIGNALS,
+    command_to_pay_again,
+    command_to_repeat,
+    create_stop_file_on_signals,
+)
 from tests.waiting import HANGS
 
 ALONE = """
@@ -130,7 +135,7 @@ def test_workers_are_born_deaf_to_ctrl_c_and_nobody_else_is(stop: Path) -> None:
         (["/v/bin/python", "/v/bin/dpsweep", "sweep", "data='a b'"], "", """dpsweep sweep 'data='"'"'a b'"'"''"""),
         (["/v/bin/python", "/v/bin/dpsweep", "sweep"], "1", "dpsweep sweep (or the same make command)"),
         (["/v/bin/python", "/v/bin/dpsweep", "sweep", "--again", "steps=3"], "1", "dpsweep sweep steps=3"),
-        (["/v/bin/python", "-m", "sweeper", "hydra.sweeper.retry=all"], "", "python -m sweeper"),
+        (["/v/bin/python", "-m", "sweeper", "hydra.sweeper.retry=again"], "", "python -m sweeper"),
     ],
 )
 def test_the_command_is_what_was_typed(
@@ -141,3 +146,17 @@ def test_the_command_is_what_was_typed(
     if level:
         monkeypatch.setenv("MAKELEVEL", level)
     assert command_to_repeat() == said
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["/v/bin/python", "/v/bin/dpsweep", "resume", "a b"], "dpsweep resume 'a b' --again"),
+        (["python", "-m", "sweeper", "hydra.sweeper.retry=none", "steps=3"], "python -m sweeper steps=3 --again"),
+        (["python", "notebook.py"], "the same call with again=True"),
+        (["python"], "the same call with again=True"),
+    ],
+)
+def test_the_command_that_accepts_a_charge(typed: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", typed)
+    assert command_to_pay_again() == said

@@ -95,10 +95,11 @@ def test_kill_minus_nine_kills_all_that_train_at_once(
     assert struck(tmp_path, environment, LONG, signal.SIGKILL) == -signal.SIGKILL
     before = ledger.statement("digits")
     assert results(folder_of(tmp_path)) == []
-    done = program(*LONG, "hydra.sweeper.retry=none")
-    assert done.returncode == 4, "nobody paid for them again"
-    assert results(folder_of(tmp_path)) == []
-    done = program(*LONG)
+    for words in ((), ("hydra.sweeper.retry=none",)):
+        done = program(*LONG, *words)
+        assert done.returncode == 4, "nobody paid for them again"
+        assert results(folder_of(tmp_path)) == []
+    done = program(*LONG, "--again")
     assert done.returncode == 0, done.stderr
     after = ledger.statement("digits")
     assert [charge.body["reason"] for charge in after.charges] == ["plan", "repeat"]

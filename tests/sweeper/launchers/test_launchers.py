@@ -259,7 +259,7 @@ def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_
     tmp_path: Path,
     ledger: Ledger,
 ) -> None:
-    """Their locks are free at once; what they did stays charged, and is charged once more to be done again."""
+    """Their locks are free at once; what they did stays charged, and with `--again` is charged once more."""
     with begun(3000) as process:
         workers = at_work(tmp_path)
         process.kill()
@@ -267,7 +267,7 @@ def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_
     wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     folder = the_folder(tmp_path)
     assert results(folder) == []
-    assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
+    assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000", "--again")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
     plan = Plan.read(folder.plan_path)
     statement = ledger.statement(plan.account, plan.id)

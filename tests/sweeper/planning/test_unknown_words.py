@@ -49,7 +49,7 @@ CLI = "dpsweep.sweeper.commands.cli"
         (["hydra.sweeper.params.trainer.lr=interval(0.1,100)"], "in dpsweep's words: trainer.lr=0.1,1,10,100."),
         (["+hydra.sweeper.params.trainer.lr=choice(1,2)"], "in dpsweep's words: trainer.lr=choice(1,2)."),
         (
-            ["hydra.sweeper.retry=all,none"],
+            ["hydra.sweeper.retry=again,none"],
             "only hyperparameters may be axes, and hydra.sweeper.retry is a key of Hydra.",
         ),
         (["score.metric=AUC"], "in dpsweep's words: score.metric=auroc."),

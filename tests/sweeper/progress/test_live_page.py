@@ -315,7 +315,7 @@ def test_no_version_of_a_hidden_searchs_page_says_more_than_its_phase(versions: 
 def test_a_sweep_that_was_killed_and_went_on(
     program: Callable[..., subprocess.CompletedProcess[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """A sweep begins, is killed while it trains, is watched, goes on by the command that is printed, and is watched."""
+    """A sweep begins, is killed while it trains, is watched, goes on with `--again`, and is watched."""
     line = (*FOUR, "steps=2000")
 
     def pages() -> list[Path]:
@@ -330,7 +330,7 @@ def test_a_sweep_that_was_killed_and_went_on(
     dead = program("watch", module=cli)
     assert dead.returncode == ExitCode.STOPPED
     assert "The coordinator of this sweep is not alive" in dead.stdout
-    folder = folder_of(program(*line))
+    folder = folder_of(program(*line, "--again"))
     (page,) = pages()
     assert page.parent == folder
     assert stat.S_IMODE(page.stat().st_mode) == 0o600

@@ -167,7 +167,7 @@ def test_a_part_is_not_read_again_after_a_loss(
 
 
 @TRAINS
-@pytest.mark.parametrize("retry", ["all", "failed"])
+@pytest.mark.parametrize("retry", ["again", "failed"])
 def test_nothing_trains_after_the_card(
     program: Program, tmp_path: Path, environment: dict[str, str], retry: str
 ) -> None:

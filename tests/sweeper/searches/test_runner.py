@@ -259,7 +259,7 @@ def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep
         return [sweep.take(blocks[0])]
 
     sweep.start(sweep.all)
-    sweep.start(one_and_stop, batch=1, retry=Retry.ALL)
+    sweep.start(one_and_stop, batch=1, retry=Retry.AGAIN)
     assert sorted(sweep.attempts()) == [1, 1, 1, 2]
     sweep.folder.stop_file_path.unlink()
     sweep.start(sweep.all)
