@@ -281,7 +281,7 @@ def test_an_announced_release_is_repeated_with_the_same_files_and_no_others(
         with pytest.raises(KeyboardInterrupt):
             release(ledger)
     for _ in range(2):
-        with pytest.raises(BadInput, match="those that the ledger's witness saw before"):
+        with pytest.raises(BadInput, match="the files that the ledger's witness recorded"):
             release(on(machine), manifest="n")
         release(on(machine))
     assert [body.manifest for _, body in on(machine).statement("digits").attempts_of_plan("p").manifests] == ["m" * 64]
