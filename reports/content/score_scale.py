@@ -170,6 +170,9 @@ class Percent(ScoreScale):
 
 PERCENT = Percent()
 
+UNDER_NOISE = "< noise"
+"""What a cell says of an error that noise drove below 0; it says nothing of how small the error is."""
+
 SMALLEST, LARGEST = 0.01, 1e6
 """The largest errors between which no power of ten stands in the unit."""
 
@@ -223,8 +226,12 @@ class ErrorInUnit(ScoreScale):
         return self._shown(self.number(score))
 
     def text(self, score: float) -> str:
-        """The mean error, rounded."""
-        return self._rounded(self.number(score), ROUND_HALF_EVEN)
+        """The mean error, rounded; a quality above 1, which noise alone makes, is no error of 0."""
+        return UNDER_NOISE if score > 1 else self._rounded(self.number(score), ROUND_HALF_EVEN)
+
+    def with_unit(self, text: str) -> str:
+        """A text of numbers with their unit behind it, or that there is no number."""
+        return "an error below the noise" if text == UNDER_NOISE else super().with_unit(text)
 
     def exact_text(self, score: float) -> str:
         """The mean error, rounded."""
