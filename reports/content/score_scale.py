@@ -198,6 +198,7 @@ class ErrorInUnit(ScoreScale):
     target_unit: str
     width: float
     loss: _MeanError
+    is_noisy: bool = False
     gap_title: ClassVar[str] = "above best"
     narrower: ClassVar[str] = "a smaller loss.cap"
 
@@ -226,8 +227,8 @@ class ErrorInUnit(ScoreScale):
         return self._shown(self.number(score))
 
     def text(self, score: float) -> str:
-        """The mean error, rounded; a quality above 1, which noise alone makes, is no error of 0."""
-        return UNDER_NOISE if score > 1 else self._rounded(self.number(score), ROUND_HALF_EVEN)
+        """The mean error, rounded; a noisy quality is stored as 1 where noise drove it above, and is no error of 0."""
+        return UNDER_NOISE if self.is_noisy and score >= 1 else self._rounded(self.number(score), ROUND_HALF_EVEN)
 
     def with_unit(self, text: str) -> str:
         """A text of numbers with their unit behind it, or that there is no number."""
@@ -235,7 +236,7 @@ class ErrorInUnit(ScoreScale):
 
     def exact_text(self, score: float) -> str:
         """The mean error, rounded."""
-        return self.with_unit(self.text(score))
+        return self.with_unit(self._rounded(self.number(score), ROUND_HALF_EVEN))
 
     def assumed_text(self, score: float) -> str:
         """The mean error, called so."""
@@ -298,4 +299,5 @@ def score_scale_of_config(config: Mapping[str, Any]) -> ScoreScale:
         target_unit=str(dataset.get("target_unit") or ""),
         width=float(high) - float(low),
         loss=loss,
+        is_noisy=bool(config.get("score", {}).get("noise_std")),
     )
