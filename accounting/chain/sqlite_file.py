@@ -22,7 +22,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -230,7 +230,7 @@ class SqliteFile:
         else:
             fault = databases.DAMAGED
         sentence = first_line_of_error(cause)
-        if fault is databases.OUT_OF_REACH and shutil.disk_usage(self.file.parent).free < SPARE_BYTES:
+        if fault is databases.OUT_OF_REACH and _is_disk_full(self.file.parent):
             sentence += "; no space is left on its disk"  # SQLite says no more than an input or output error
         return fault.format(sentence)
 
@@ -241,6 +241,12 @@ class SqliteFile:
     def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
         """Raises ValueError: the lock belongs to a connection, and a file has none."""
         raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
+
+
+def _is_disk_full(folder: Path) -> bool:
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < SPARE_BYTES
+    return False
 
 
 def _resolve_links(place: str | Path) -> Path:
