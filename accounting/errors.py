@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
             ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
             ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
             ExitCode.NOT_RECOMPUTED: "nothing of a release fails, and a part was not recomputed",
-            ExitCode.STOPPED: "stopped by the user; what had started stays charged",
+            ExitCode.STOPPED: "stopped by the user; what was charged stays charged",
         }[self]
 
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +42,9 @@ NETWORK = re.compile(
     r"rclone|s3fs|smbnetfs|sshfs|vmhgfs-fuse)"
 )
 """Types of file systems that several machines may mount, including FUSE programs for remote storage."""
+
+SPARE_BYTES = 1 << 16
+"""The free bytes below which a disk counts as full: SQLite needs two files of some pages beside a ledger."""
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -225,7 +229,10 @@ class SqliteFile:
             fault = databases.OUT_OF_REACH
         else:
             fault = databases.DAMAGED
-        return fault.format(first_line_of_error(cause))
+        sentence = first_line_of_error(cause)
+        if fault is databases.OUT_OF_REACH and _is_disk_full(self.file.parent):
+            sentence += "; no space is left on its disk"  # SQLite says no more than an input or output error
+        return fault.format(sentence)
 
     def refuse_change_while_reading(self) -> AbstractContextManager[None]:
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
@@ -234,6 +241,12 @@ class SqliteFile:
     def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
         """Raises ValueError: the lock belongs to a connection, and a file has none."""
         raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
+
+
+def _is_disk_full(folder: Path) -> bool:
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < SPARE_BYTES
+    return False
 
 
 def _resolve_links(place: str | Path) -> Path:

@@ -170,6 +170,9 @@ class Percent(ScoreScale):
 
 PERCENT = Percent()
 
+UNDER_NOISE = "< noise"
+"""What a cell says of an error that noise drove below 0; it says nothing of how small the error is."""
+
 SMALLEST, LARGEST = 0.01, 1e6
 """The largest errors between which no power of ten stands in the unit."""
 
@@ -195,6 +198,7 @@ class ErrorInUnit(ScoreScale):
     target_unit: str
     width: float
     loss: _MeanError
+    is_noisy: bool = False
     gap_title: ClassVar[str] = "above best"
     narrower: ClassVar[str] = "a smaller loss.cap"
 
@@ -223,12 +227,16 @@ class ErrorInUnit(ScoreScale):
         return self._shown(self.number(score))
 
     def text(self, score: float) -> str:
-        """The mean error, rounded."""
-        return self._rounded(self.number(score), ROUND_HALF_EVEN)
+        """The mean error, rounded; a noisy quality is stored as 1 where noise drove it above, and is no error of 0."""
+        return UNDER_NOISE if self.is_noisy and score >= 1 else self._rounded(self.number(score), ROUND_HALF_EVEN)
+
+    def with_unit(self, text: str) -> str:
+        """A text of numbers with their unit behind it, or that there is no number."""
+        return "an error below the noise" if text == UNDER_NOISE else super().with_unit(text)
 
     def exact_text(self, score: float) -> str:
         """The mean error, rounded."""
-        return self.with_unit(self.text(score))
+        return self.with_unit(self._rounded(self.number(score), ROUND_HALF_EVEN))
 
     def assumed_text(self, score: float) -> str:
         """The mean error, called so."""
@@ -291,4 +299,5 @@ def score_scale_of_config(config: Mapping[str, Any]) -> ScoreScale:
         target_unit=str(dataset.get("target_unit") or ""),
         width=float(high) - float(low),
         loss=loss,
+        is_noisy=bool(config.get("score", {}).get("noise_std")),
     )

@@ -105,6 +105,7 @@ def _yaml_lines(
     yield "# beforehand: whatever is computed from private records is a query that nobody has paid for."
     yield "defaults:"
     yield "  - table"
+    yield "  # - override /loss: squared_error # of a number: target: [low, high], classes: 1 and no labels"
     yield ""
     yield "dataset:"
     yield f"  name: {_yaml_text(name)}"
@@ -112,6 +113,9 @@ def _yaml_lines(
     for key in DIALECT_KEYS:
         if key in settings:
             yield f"  {key}: {_yaml_text(settings[key])}"
+    if None in kinds.values():
+        yield '  # decimal: comma, date_format: "%d.%m.%Y" and na_values: [NA] say how the cells are written'
+    yield "  # missing: {COLUMN: 170} says what an empty cell counts as; then a number or a day is two inputs"
     if read is not None:
         yield "  public: true # nothing protects these records"
     count = OPEN if read is None else str(len(next(iter(read.values())).texts()))
@@ -145,6 +149,7 @@ def _yaml_lines(
         yield "budget: # what you allow the account in all, sweep after sweep"
         yield f"  epsilon: {OPEN}"
         yield f"  delta: {OPEN}"
+        yield "# sampler: {batch_size: 250} # at most four fifths of the records or units: a fifth is for scores"
 
 
 def _declared_column(kind: ColumnKind | None, column: TableColumn | None) -> DeclaredColumn:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import ArgumentError
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 from dpsweep.sweeper.commands.hydra_internals import (
-    hydra_options_parser,
+    parse_hydra_options,
     run_hydra_application,
     store_config_of_group,
 )
@@ -43,7 +44,7 @@ from dpsweep.sweeper.planning.keys import (
     with_axes_of_methods_that_have_them,
     with_group_of_short_word,
 )
-from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence
+from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence, unknown_option_sentence
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +130,8 @@ TRAINERS = ROOT / "conf" / "trainer"
 _AXES = re.compile(r"grid\.axes(\.(?P<trainer>\w+))?=.*", re.DOTALL)
 _DEVICES = re.compile(r"^(compute\.devices)=([^\[].*,.*)$")
 _COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
+_MARKS = re.compile(r"""^(dataset\.(?:delimiter|decimal)=)(['"]?)([;,|\t])\2$""")
+_WORDS_FOR_MARKS = {";": "semicolon", ",": "comma", "|": "pipe", "\t": "tab"}
 _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
 
 
@@ -146,11 +149,17 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     ['hydra.sweeper.retry=again', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (
-        SHORT_OPTIONS.get(word) or override_decoding_environment_number(with_group_of_short_word(word))
+        SHORT_OPTIONS.get(word)
+        or override_decoding_environment_number(with_group_of_short_word(_MARKS.sub(_word_for_mark, word)))
         for word in merge_scale_into_experiment_argument(arguments)
     )
     listed = with_axes_of_methods_that_have_them([_DEVICES.sub(r"\1=[\2]", word) for word in words])
     return [f"++{word}" if _is_override_of_grid_axes(word) or _COLUMNS.fullmatch(word) else word for word in listed]
+
+
+def _word_for_mark(typed: re.Match[str]) -> str:
+    """A character that Hydra's grammar has no place for, by its word."""
+    return f"{typed[1]}{_WORDS_FOR_MARKS[typed[3]]}"
 
 
 def move_options_before_overrides(words: Sequence[str]) -> list[str]:
@@ -162,7 +171,12 @@ def move_options_before_overrides(words: Sequence[str]) -> list[str]:
     >>> move_options_before_overrides(["dataset=mine", "--config-dir", "my", "steps=3"])
     ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
     """
-    namespace = hydra_options_parser().parse_intermixed_args(list(words))
+    try:
+        namespace, unknown = parse_hydra_options(words)
+    except ArgumentError as cause:
+        raise BadInput(f"Expected Hydra's options as it documents them: {cause}.") from cause
+    if unknown:
+        raise BadInput(unknown_option_sentence(unknown, words))
     waiting = deque(namespace.overrides)
     options, overrides = [], []
     for word in words:
@@ -271,7 +285,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _refuse_spaces_in_value_lists(arguments: Sequence[str]) -> None:
     for argument in arguments:
-        if argument.endswith(",") and "=" in argument:
+        if argument.endswith(",") and "=" in argument and not _MARKS.match(argument):
             raise BadInput(
                 f"Expected {argument} to go on after its comma: write values without spaces, as in lr=0.1,0.2."
             )

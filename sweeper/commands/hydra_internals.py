@@ -11,7 +11,7 @@ as on 1.3, where Hydra's own list of refused ones holds; pyproject.toml excludes
 from __future__ import annotations
 
 import warnings
-from argparse import ArgumentParser
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,9 +46,11 @@ NODE_OF_DEFAULTS = defaults_list._create_defaults_tree_impl.__code__
 Load = Callable[[Any, str], Any]
 
 
-def hydra_options_parser() -> ArgumentParser:
-    """The parser of Hydra's own options."""
-    return get_args_parser()
+def parse_hydra_options(words: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """Hydra's own options among these words, and the options that it does not know; raises `ArgumentError`."""
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    return parser.parse_known_intermixed_args(list(words))
 
 
 def store_config_of_group(group: str, name: str, node: Mapping[str, Any]) -> None:

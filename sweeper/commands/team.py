@@ -30,6 +30,7 @@ from dpsweep.accounting.team_folder import (
 )
 
 KEY, STORES, LEDGER, ENVIRONMENT = "dpsweep.key", "stores", "ledger.sqlite", "environment.sh"
+EXAMPLE = "dpsweep team /srv/lab --group lab"
 SHARED = stat.S_ISGID | stat.S_IRWXU | stat.S_IRWXG
 
 
@@ -60,13 +61,15 @@ def make_team_folder(arguments: Sequence[str]) -> None:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("folder")
+    parser.add_argument("folder", nargs="?")
     parser.add_argument("--group")
     parser.add_argument("--ledger")
     try:
         options, rest = parser.parse_known_args(list(arguments))
-    except (argparse.ArgumentError, SystemExit) as cause:
-        raise BadInput("Expected a folder, as in dpsweep team /srv/lab --group lab.") from cause
+    except argparse.ArgumentError as cause:
+        raise BadInput(f"Expected --group NAME and --ledger ADDRESS, as in {EXAMPLE}: {cause.message}.") from cause
+    if options.folder is None:
+        raise BadInput(f"Expected a folder, as in {EXAMPLE}.")
     if rest:
         raise BadInput(f"Expected `dpsweep team` to take a folder, --group and --ledger, got {rest[0]}.")
     return options

@@ -171,7 +171,7 @@ def new_data_message_that_sweep_would_give(plan: Plan, folder: Path | None, ledg
             plan.account, keyed_fingerprint_of_contents(read_verified_private_contents(plan, folder), ledger), ledger
         )
     except BadInput as refusal:
-        return str(refusal)
+        return " ".join(str(refusal).splitlines())
 
 
 def data_changed_during_sweep_message(

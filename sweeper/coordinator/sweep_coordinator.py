@@ -149,6 +149,8 @@ class SweepCoordinator:
     def compose_plan(self) -> PricedPlan:
         """The priced plan of the request on its account."""
         request = self.request
+        if request.verb is not Verb.REHEARSE and request.data is not None and not request.data.is_dir():
+            raise BadInput(f"Expected data={request.data} to be an existing folder.")
         ledger = None if request.verb is Verb.REHEARSE else self._ledger  # a rehearsal has an account of its own
         return compose_plan_on_account(request.points, request.plan, ledger)
 

@@ -34,7 +34,11 @@ from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
 from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
 from dpsweep.sweeper.trial.script_run import config_with_script_checksum
-from dpsweep.sweeper.trial.spec import declaration_from_config, records_from_config
+from dpsweep.sweeper.trial.spec import (
+    declaration_from_config,
+    records_from_config,
+    require_importable_class_of_part,
+)
 from dpsweep.trainers.methods.rate_laws import factor_of_automatic_rate
 
 DEFAULTS = "defaults"
@@ -184,6 +188,8 @@ class Grid:
                 f"{DEFAULT_AXES}/{method}", _as_mapping(f"{DEFAULT_AXES}/{method}", file).get(method)
             )
         if axes is None and not self.request.values:
+            if isinstance(path := config.trainer.get(TARGET), str):
+                require_importable_class_of_part(path, "trainer")
             raise BadInput(
                 f"Expected trainer={method} to have axes: this grid has none for it, and there are no default ones in "
                 f"{DEFAULT_AXES}. Give them on the command line (trainer.lr=0.1,0.2)."

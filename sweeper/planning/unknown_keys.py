@@ -19,6 +19,7 @@ from dpsweep.accounting.errors import BadInput, BadInputInLines
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.sweeper.planning.keys import (
     SHORT_WORDS,
+    choice_file_path,
     choices_by_group,
     default_choices,
     documented_keys,
@@ -49,6 +50,9 @@ IN_CHECKOUT = (
     "The papers' experiments (conf/experiment) are in a checkout of dpsweep's source and not in the installed package: "
     "run this command in a checkout, or say where your own experiments are (--config-dir)."
 )
+
+CHOICES_OF_OTHER_TOOLS = {"optuna": "tpe", "hyperopt": "tpe", "bayes": "gp", "bayesian": "gp", "skopt": "gp"}
+"""Our choice by another tool's name for it."""
 
 SIMILAR = 0.7
 """The least similarity, of difflib's ratio, at which a word is proposed."""
@@ -86,7 +90,9 @@ def unknown_choice_sentence(group: str, choice: str, error: BaseException | None
     options = list(found or choices_by_group().get(group, ()))
     if not options and group.partition("/")[0] == EXPERIMENT:
         return IN_CHECKOUT
-    hint = _did_you_mean_question(choice, options, f"{group}=") or _hint_for_own_part(group, choice)
+    hint = _did_you_mean_question(
+        CHOICES_OF_OTHER_TOOLS.get(choice, choice), options, f"{group}="
+    ) or _hint_for_own_part(group, choice)
     return f"Expected {group}={choice} to be one of {', '.join(options)}.{hint}"
 
 
@@ -98,6 +104,20 @@ def _hint_for_own_part(group: str, choice: str) -> str:
         name = f"{choice.removesuffix('.py')}.NAME" if choice.endswith(".py") else choice
         return f" For a class of your own: {group}._target_={name}."
     return ""
+
+
+def unknown_option_sentence(options: Sequence[str], words: Sequence[str]) -> str:
+    """The sentence for options that neither dpsweep nor Hydra has, as `--epsilon 3` for `privacy.epsilon=3`."""
+    option = options[0]
+    key, _, value = option.lstrip("-").partition("=")
+    after = words[words.index(option) + 1 :][:1] if option in words else []
+    value = value or next((word for word in after if "=" not in word and not word.startswith("-")), "")
+    ours = translate_foreign_override(key.replace("-", "_"), value, words)
+    example = f"here {ours}" if ours else "as in privacy.epsilon=3"
+    return (
+        f"Expected {option} as KEY=VALUE, {example}: the options are --again, --rules and --config-dir FOLDER, and "
+        "others of Hydra's."
+    )
 
 
 def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[str] = ()) -> str:
@@ -113,6 +133,12 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
         return _key_of_another_choice_sentence(key, word, words, running)
     if ours := translate_foreign_override(key, value, words):
         return f"Expected {word} in dpsweep's words: {ours}.{_hint_to_name_method(ours, words)}"
+    if key.count(".") > 1 and key.endswith("._target_"):
+        group = key.partition(".")[0]
+        return (
+            f"Expected {word} in a file of your own, {group}/NAME.yaml, with all parts of the {group}: "
+            f"--config-dir . {group}=NAME chooses it, and docs/your_{group}.md has one."
+        )
     names = [name for name in known if not is_key_users_never_set(name)]
     similar = _did_you_mean_question(key, [*names, *SHORT_WORDS, *choices_by_group()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
@@ -197,6 +223,8 @@ def _did_you_mean_question(word: str, known: Sequence[str], prefix: str) -> str:
     if not similar:
         ends = {name.rpartition(".")[2]: name for name in reversed(known)}
         similar = [ends[last] for last in get_close_matches(word.rpartition(".")[2], list(ends), n=1, cutoff=SIMILAR)]
+    if not similar and len(word) > 2:
+        similar = [name for name in known if name.startswith(word)]
     return f" Did you mean {prefix}{similar[0]}?" if similar else ""
 
 
@@ -362,7 +390,7 @@ def refuse_keys_without_value(config: DictConfig, given: Collection[str]) -> Non
 
     missing = [
         key
-        for key in _keys_without_value(config)
+        for key in dict.fromkeys((*_keys_without_value(config), *_keys_needed_beside_others(config)))
         if key not in given and OmegaConf.select(config, NOT_NEEDED.get(key, "")) is not True
     ]
     if not missing:
@@ -375,6 +403,15 @@ def refuse_keys_without_value(config: DictConfig, given: Collection[str]) -> Non
     raise BadInputInLines(
         f"Expected a value for each of these keys, on the command line or in a file of your own:\n{lines}{hint}"
     )
+
+
+def _keys_needed_beside_others(config: DictConfig) -> Iterator[str]:
+    """The keys at null that a table's other keys need: a file's `???` does not replace the null of what it includes."""
+    dataset = config.dataset
+    if {"labels", "target"} <= set(dataset) and dataset.get("labels") is dataset.get("target") is None:
+        yield "dataset.labels"
+    if dataset.get("unit_column") is not None:
+        yield from (f"dataset.{key}" for key in ("units", "contribution_cap") if dataset.get(key) is None)
 
 
 def _keys_without_value(node: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -396,4 +433,11 @@ def _key_meaning(key: str, config: DictConfig) -> str:
         return ""
     group = key.partition(".")[0]
     choice: Any = OmegaConf.select(config, f"hydra.runtime.choices.{group}")
-    return first_sentence(known.comments.get(f"{group}={choice}", known.meaning))
+    target = OmegaConf.select(config, f"{group}._target_")
+    of_same_class = (
+        known.comments[f"{group}={one}"]
+        for one in choices_by_group().get(group, ())
+        if f"{group}={one}" in known.comments
+        and f"_target_: {target}\n" in choice_file_path(group, one).read_text(encoding="utf-8")
+    )
+    return first_sentence(known.comments.get(f"{group}={choice}") or next(of_same_class, known.meaning))

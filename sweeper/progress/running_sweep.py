@@ -303,7 +303,7 @@ def _ended_trial_text(result: TrialResult, scale: ScoreScale) -> str:
     score = ""
     if result.score is not None:
         value = float(result.score["value"])
-        score = f", score {value:.3f}" if scale is PERCENT else f", {scale.name} {scale.exact_text(value)}"
+        score = f", score {value:.3f}" if scale is PERCENT else f", {scale.name} {scale.with_unit(scale.text(value))}"
     return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
 
 

@@ -7,6 +7,8 @@ Declarations do not import torch. A class of the user's is imported by its path,
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
@@ -67,7 +69,13 @@ def import_object_at_dotted_path(path: str) -> Any:
     from hydra.utils import get_object
 
     allow_import_of_module_of_user_class(path)
-    return get_object(path)
+    logging.getLogger(get_object.__module__).disabled = True  # it prints what the refusal says
+    try:
+        return get_object(path)
+    except ImportError as cause:
+        module, _, name = path.rpartition(".")
+        reason = f"{module} has no {name}" if module in sys.modules else cause.__cause__ or cause
+        raise ImportError(f"Expected {path} to be importable: {reason}.") from cause
 
 
 FEATURES, ADAPTER, CORRELATED, INITIAL_WEIGHTS = "features", "adapter", "noise", "initial_weights"
@@ -377,18 +385,30 @@ def _is_integer(value: object) -> bool:
 @lru_cache(maxsize=4096)
 def _cached_object_of_config_part(config: str, name: str) -> Any:
     """One part of a declaration, cached: the points of a grid share most parts, and every part is frozen."""
-    part, base = build_object_of_config_part(json.loads(config), name), _BASES.get(name)
-    if base is not None and not isinstance(part, base):
-        raise BadInput(
-            f"Expected {name}={type(part).__name__} to inherit from {base.__module__}.{base.__name__}, which names all "
-            "members that it has."
-        )
+    part = build_object_of_config_part(json.loads(config), name)
+    _require_class_inherits_from_base(type(part), name)
     if isinstance(part, DataSet):
         try:
             check_dataset_declaration(part)  # a class of the user's has not
         except (ValueError, TypeError) as mistake:
             raise BadInput(f"{mistake}") from mistake
     return part
+
+
+def _require_class_inherits_from_base(kind: type, name: str) -> None:
+    base = _BASES.get(name)
+    if base is not None and not issubclass(kind, base):
+        raise BadInput(
+            f"Expected {name}={kind.__name__} to inherit from {base.__module__}.{base.__name__}, which names all "
+            "members that it has."
+        )
+
+
+def require_importable_class_of_part(path: str, name: str) -> None:
+    """Raises `BadInput` if what a part names is not importable, or is a class of another kind."""
+    kind = class_of_config_part({TARGET: path}, name)
+    if isinstance(kind, type):  # a function may return anything
+        _require_class_inherits_from_base(kind, name)
 
 
 def build_object_of_config_part(config: Mapping[str, Any], name: str) -> Any:

@@ -247,6 +247,14 @@ def _check_units_declared_completely(dataset: DataSet) -> None:
         raise ValueError(
             f"Expected dataset.unit={unit!r} to say what dataset.unit_column={column} holds: patient, user."
         )
+    meanings = (f"about how many of unit={unit} there are", "the most records of one that are used")
+    missing = [
+        f"dataset.{name}, {text}"
+        for (name, value), text in zip(numbers.items(), meanings, strict=True)
+        if value is None
+    ]
+    if missing:
+        raise ValueError(f"Expected dataset.unit_column={column} with {' and '.join(missing)}.")
     for name, value in numbers.items():
         positive_int(f"dataset.{name}", value)
     if dataset.records < nominal_units(dataset):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInputInLines
 from dpsweep.accounting.printing import escape_invisible_characters
 
 if TYPE_CHECKING:
@@ -75,12 +75,14 @@ class Mismatches:
         )
 
     def require_none(self) -> None:
-        """Raises `BadInput` for the first mismatch."""
+        """Raises `BadInput` for all mismatches, one a line, so that one round mends a declaration."""
+        lines = []
         for mismatch in self._by_kind.values():
-            others = len(self._by_kind) - 1
             more = f"; {mismatch.rows} rows have such a value" if mismatch.rows > 1 else ""
-            further = f" {others} further column{'s do' if others > 1 else ' does'} not match." if others else ""
-            raise BadInput(f"{mismatch.sentence}{more}.{mismatch.advice}{further}")
+            lines.append(escape_invisible_characters(f"{mismatch.sentence}{more}.{mismatch.advice}"))
+        if lines:
+            further = [f"{len(lines) - LISTED} further columns do not match."] if len(lines) > LISTED else []
+            raise BadInputInLines("\n".join(lines[:LISTED] + further))
 
 
 @contextmanager

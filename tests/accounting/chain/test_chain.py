@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,3 +229,10 @@ def test_a_line_that_this_process_has_read_before_is_checked_again_once_it_is_al
         books.statement("digits")
     place.run("UPDATE entries SET who = replace(who, '!', '') WHERE seq = 2")
     assert books.statement("digits") == whole[0]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, cause = SqliteFile(tmp_path / "ledger.sqlite"), sqlite3.OperationalError("disk I/O error")
+    assert file.describe_error(cause) == "cannot be written or read: disk I/O error."
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert file.describe_error(cause) == "cannot be written or read: disk I/O error; no space is left on its disk."

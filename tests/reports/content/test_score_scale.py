@@ -72,6 +72,13 @@ def test_an_interval_is_said_outwards_and_a_better_score_is_a_better_number(
     assert scale.gap(low, high - low) == pytest.approx(abs(scale.number(high) - scale.number(low)), abs=1e-5 * 325)
 
 
+def test_an_error_that_noise_drove_below_zero_is_no_perfect_score() -> None:
+    noisy = score_scale_of_config(config("squared_error") | {"score": {"kind": "private_holdout", "noise_std": 3.0}})
+    assert noisy.text(1.0) == "< noise"
+    assert noisy.with_unit(noisy.text(1.0)) == "an error below the noise"
+    assert noisy.exact_text(1.0) == SQUARED.with_unit(SQUARED.text(1.0)) == "0.0 mmHg"
+
+
 def test_an_open_interval_stays_open() -> None:
     assert SQUARED.ends(None, None) == (None, None)
     assert PERCENT.ends(None, 0.5) == (None, 0.5)

@@ -113,3 +113,25 @@ def test_a_file_that_is_there_is_kept() -> None:
     write_declaration(["visits.csv"])
     with pytest.raises(BadInput, match=r"Expected conf/dataset/visits\.yaml to be a new file"):
         write_declaration(["visits.csv"])
+
+
+def test_one_round_names_all_that_a_declaration_lacks_and_one_all_that_the_table_holds_else(program: Program) -> None:
+    program("declare", "visits.csv", "label=krank", module="dpsweep")
+    text = written()
+    lacking = program("plan", "--config-dir", "conf", "dataset=visits", module="dpsweep").stderr
+    keys = ("labels", "classes", "shape", "records", "bounds.größe")
+    assert all(f"  dataset.{key}=" in lacking for key in keys)
+    for line, value in (
+        *((rf"  {key}", value) for key, value in (("records", "60"), ("shape", "[3]"), ("classes", "2"))),
+        *(("  labels", "[ja, nein]"), ("    fall", "[0, 1]"), ("    station", "[0, 1]"), ('    "=x, y"', "[0, 60]")),
+        *(("  delta", "1e-4"), ("  epsilon", "9"), ('    "größe"', "[150, 210]")),
+    ):
+        text = re.sub(rf"^{re.escape(line)}: \?\?\?", f"{line}: {value}", text, flags=re.MULTILINE)
+    Path("conf/dataset/visits.yaml").write_text(text.replace("shape: [3]", "shape: [4]"), encoding="utf-8")
+    words = ("trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "steps=5", "sampler.batch_size=9", "data=.")
+    found = program("sweep", "--config-dir", "conf", "dataset=visits", *words, module="dpsweep").stderr
+    assert [line.partition(" in ")[0] for line in found.splitlines()[:-1]] == [
+        "Expected =x, y",
+        "Expected fall",
+        "Expected station",
+    ], found

@@ -145,3 +145,17 @@ def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path: Path, environment: 
     assert done.returncode == 130
     assert done.stderr.startswith("Stopped before anything began: nothing was charged.\n")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("writes", "sentence"),
+    [("False", "Stopped before anything began: nothing was charged."), ("True", "Stopped at once.")],
+)
+def test_ctrl_c_says_that_nothing_was_charged_unless_a_ledger_was_written(writes: str, sentence: str) -> None:
+    program = (
+        "from dpsweep.accounting.ledger.ledger import Ledger; from dpsweep.sweeper.commands.one_sentence import *\n"
+        f"Ledger.has_written = {writes}\nwith one_sentence():\n    raise KeyboardInterrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.startswith(sentence)
+    assert done.returncode == 130

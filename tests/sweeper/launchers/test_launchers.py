@@ -200,7 +200,7 @@ def test_a_second_ctrl_c_is_out_at_once_without_a_traceback(
     asked, stopped, code = errors.strip().splitlines()
     assert asked.startswith("Stopping: ")
     assert stopped.startswith("Stopped at once.")
-    assert code == "(exit code 130: stopped by the user; what had started stays charged)"
+    assert code == "(exit code 130: stopped by the user; what was charged stays charged)"
     wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
 
 

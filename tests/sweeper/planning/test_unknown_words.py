@@ -53,6 +53,15 @@ CLI = "dpsweep.sweeper.commands.cli"
             "only hyperparameters may be axes, and hydra.sweeper.retry is a key of Hydra.",
         ),
         (["score.metric=AUC"], "in dpsweep's words: score.metric=auroc."),
+        (["tuning=privat"], "Did you mean tuning=private_selection?"),
+        (["search=optuna"], "Did you mean search=tpe?"),
+        (["--epsilon", "3"], "Expected --epsilon as KEY=VALUE, here privacy.epsilon=3: the options are --again,"),
+        (["-x"], "Expected -x as KEY=VALUE, as in privacy.epsilon=3: the options are --again,"),
+        (
+            ["trainer._target_=decimal.Decimal", "trainer.lr=1"],
+            "Expected trainer=Decimal to inherit from dpsweep.train",
+        ),
+        (["trainer.update._target_=mine.Mine"], "in a file of your own, trainer/NAME.yaml, with all parts of the"),
         (["privacy.epsilon=${oc.env:NOWHERE_SET}"], "the environment variable NOWHERE_SET to be set"),
     ],
 )
@@ -63,16 +72,22 @@ def test_a_wrong_word_is_answered_with_the_right_one(
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr
     assert "Could not override" not in done.stderr
+    assert "usage:" not in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.rglob("plan.json")) == []
 
 
 def test_all_missing_values_are_named_at_once_with_their_meanings(program: Program) -> None:
-    done = program("plan", "dataset=table", "dataset.name=visits", module=CLI)
+    done = program("plan", "dataset=table", "dataset.name=visits", "dataset.delimiter=;", module=CLI)
     assert done.returncode == 2
-    for key in ("dataset.file", "dataset.label", "dataset.bounds", "privacy.delta", "budget.epsilon"):
+    for key in ("dataset.file", "dataset.label", "dataset.labels", "dataset.bounds", "privacy.delta", "budget.epsilon"):
         assert f"  {key}=" in done.stderr
     assert "dataset.name=" not in done.stderr
+    assert "dataset.units=" not in done.stderr
+    units = program("plan", "dataset=table", "dataset.target=[0,9]", "dataset.unit_column=id", module=CLI).stderr
+    assert "dataset.units=" in units
+    assert "dataset.contribution_cap=" in units
+    assert "dataset.labels=" not in units
     assert "The model predicts this column" in done.stderr
 
 

@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.trial.build import identity_for_initial_weights
-from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
 
 BARE = """
 class Bare:
@@ -103,3 +103,10 @@ def test_the_points_of_a_repetition_start_from_the_same_weights_if_asked(
     assert len(own) == len(trials)
     with pytest.raises(BadInput, match=r"^Expected initial_weights='same' to be null or by_repetition\.$"):
         compose_priced((*grid, "initial_weights=same"))
+
+
+def test_what_cannot_be_imported_is_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    for path, reason in (("nowhere.Net", "No module named 'nowhere'"), ("decimal.Net", "decimal has no Net")):
+        with pytest.raises(BadInput, match=rf"model: Expected {path} to be importable: {reason}\."):
+            build_object_of_config_part({"_target_": path}, "model")
+    assert capfd.readouterr() == ("", "")

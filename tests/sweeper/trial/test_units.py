@@ -112,7 +112,7 @@ def test_protecting_patients_takes_more_noise_than_protecting_records(compose_pr
         (["dataset.unit_column=patient"], "Expected dataset.unit='record' to say what"),
         ([*PATIENTS, "dataset.unit=record"], "Expected dataset.unit='record' to say what"),
         ([*PATIENTS, "privacy.unit=record"], "privacy.unit='record' to be dataset.unit='patient'"),
-        ([*PATIENTS, "dataset.units=null"], "dataset.units=None to be an integer"),
+        ([*PATIENTS, "dataset.units=null"], "dataset.units, about how many of unit=patient there are."),
         ([*PATIENTS, "dataset.contribution_cap=0"], "dataset.contribution_cap=0 >= 1"),
         (
             [*PATIENTS, "privacy.adjacency=replace_one"],
