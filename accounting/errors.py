@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
             ExitCode.BUG: "a defect of dpsweep or a broken contract",
             ExitCode.BAD_INPUT: "bad input, nothing was charged",
             ExitCode.BUDGET_REFUSED: "the privacy budget refuses this, nothing was charged",
-            ExitCode.DONE_WITH_FAILURES: "done, but some trials failed; they stay charged",
+            ExitCode.DONE_WITH_FAILURES: "done, but some trials failed or were killed; they stay charged",
             ExitCode.LEDGER_DAMAGED: "the ledger is damaged or cannot be written, nothing more was charged",
             ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
             ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
