@@ -91,7 +91,7 @@ def test_what_the_cluster_lacks_is_refused_before_the_charge(
 def test_short_runs_share_a_job(site: Site, fresh_program: Program, ledger: Ledger) -> None:
     before = site.jobs()
     planned = fresh_program("plan", *DIGITS, *SLURM, THIRTY_TWO, module="dpsweep")
-    assert re.search(r"time: about \d+ s on cpu, 1 job; left out: the wait for a machine", planned.stdout)
+    assert re.search(r"time: about \d+ s on cpu, 1 job; without the wait for a machine", planned.stdout)
     done = fresh_program(*DIGITS, *SLURM, THIRTY_TWO)
     assert done.returncode == 0, done.stderr
     assert list(new_jobs(site, before).values()) == ["COMPLETED"]

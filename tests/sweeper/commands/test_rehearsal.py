@@ -57,7 +57,7 @@ def test_a_rehearsal_says_so_wherever_it_is_looked_at(
     folder = folder_of(done)
     assert folder.parent.name == "rehearsal-digits"
     assert "A REHEARSAL on generated records" in " ".join(done.stdout.replace("│", " ").split())
-    assert "to pass on: nothing; this was a REHEARSAL" in done.stdout
+    assert "to pass on: nothing, since this was a REHEARSAL" in done.stdout
     page = (folder / "curator" / "report.html").read_text()
     assert re.search(r'class="alarm".{1,20}<p>A REHEARSAL on generated records', page, re.DOTALL)
     assert "no record of digits was read" in page
