@@ -81,7 +81,7 @@ def noticeable_delta_sentence(delta: float, units: int, unit: str) -> str:
     """The meaning of a delta for this number of units, if it is above a tenth of 1 / units; empty below.
 
     >>> noticeable_delta_sentence(0.05, 1000, "record")[:57]
-    'Delta 0.05 is large for the declared 1000 records: to pub'
+    'Delta 0.05 is large for the declared 1000 records: a prog'
     >>> noticeable_delta_sentence(1e-5, 1000, "record")
     ''
     """

@@ -52,7 +52,7 @@ def test_the_number_typed_again_is_accepted_and_not_needed_where_delta_is_small(
 
 
 def test_what_a_delta_allows_is_counted_out() -> None:
-    assert "in full with probability 0.05, which is 50 of them on average" in noticeable_delta_sentence(
+    assert "in full with probability 0.05, on average 50 records, has this delta too" in noticeable_delta_sentence(
         0.05, 1000, "record"
     )
     assert noticeable_delta_sentence(0.0005, 1000, "record").startswith(
