@@ -323,7 +323,7 @@ def test_a_name_that_the_pattern_does_not_match_is_refused(tmp_path: Path) -> No
         ({**UNITS, "unit_pattern": 3}, "to be a regular expression, got"),
         ({**UNITS, "unit_file": ""}, "to name a table"),
         ({**UNITS, "unit_file": "who.csv", "unit_column": "file"}, "to name a table"),
-        ({**UNITS, "unit_file": "who.csv", "units": None}, r"dataset\.units=None to be an integer"),
+        ({**UNITS, "unit_file": "who.csv", "units": None}, r"with dataset\.units, about how many of unit="),
     ],
 )
 def test_a_declaration_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence: str) -> None:

@@ -284,7 +284,7 @@ def test_what_holds_no_rows_of_the_declared_kind_is_one_sentence(tmp_path: Path)
         ({"features": None}, r"dataset\.features=None to be a text"),
         ({"label": "image"}, "to be distinct"),
         ({**UNITS, "unit_column": "image"}, "to be distinct"),
-        ({**UNITS, "units": None}, r"dataset\.units=None to be an integer"),
+        ({**UNITS, "units": None}, r"with dataset\.units, about how many of unit="),
         ({"test_path": "b"}, r"dataset\.test_records=0 with dataset\.test_path=b"),
         ({"test_path": "photos", "test_records": 2}, "to be another one than"),
     ],
