@@ -88,7 +88,9 @@ def unknown_choice_sentence(group: str, choice: str, error: BaseException | None
         )
     found = error.options if isinstance(error, MissingConfigException) else None
     options = list(found or choices_by_group().get(group, ()))
-    if not options and group.partition("/")[0] == EXPERIMENT:
+    if group == EXPERIMENT:
+        choice = choice.rpartition("/")[2]  # behind its scale
+    if not options and group == EXPERIMENT:
         return IN_CHECKOUT
     hint = _did_you_mean_question(
         CHOICES_OF_OTHER_TOOLS.get(choice, choice), options, f"{group}="

@@ -184,7 +184,7 @@ def test_a_scale_that_fits_nothing_is_one_sentence(line: list[str], said: str) -
 def test_an_unknown_experiment_is_one_sentence(program: Program, tmp_path: Path) -> None:
     done = program("experiment=b_fig99", "scale=smoke")
     assert done.returncode == 2
-    assert "Expected experiment/smoke=b_fig99 to be one of a_batches" in done.stderr.splitlines()[0]
+    assert "Expected experiment=b_fig99 to be one of a_batches" in done.stderr.splitlines()[0]
     assert not list(tmp_path.iterdir())
 
 
