@@ -50,13 +50,13 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     plan = Plan.read(folder.plan_path)
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
-    if not charges and not folder.trials_folder.exists():
-        return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
     if not charges:
-        raise BadInput(
-            f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}, got a folder with "
-            "runs: they were charged in another ledger (DPSWEEP_LEDGER)."
-        )
+        if any(place.exists() for place in (folder.trials_folder, folder.release_folder, folder.export_folder)):
+            raise BadInput(
+                f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}, got a folder "
+                "with runs or a release: they were charged in another ledger (DPSWEEP_LEDGER)."
+            )
+        return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
     declared = require_plan_charge_body(charges[0]).plan_event
     paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event_without_card, plan.priced_events)
     if declared is None or not declared.is_same_as(plan.event) or not paid:

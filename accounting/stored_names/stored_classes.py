@@ -64,6 +64,9 @@ NESTED: Mapping[str, str] = {
 SOURCE = "source"
 """The field with the path of a user's class and its arguments."""
 
+CHECKSUM = "sha256"
+"""The field with the checksum of what lies at a place, beside it."""
+
 SCRIPT = "script"
 """The tag of the method that runs a program of the user's, and the field with the program's path."""
 
@@ -274,7 +277,9 @@ def _stored_class_without_defaults(node: Any, family: str) -> Any:
 
 
 def _place_keys(node: Mapping[str, Any]) -> Sequence[str]:
-    return () if TARGET in node else place_keys_of_class_tag(str(node.get(KIND)))
+    """The keys of places beside which a checksum stands: without one, the place alone tells contents apart."""
+    keys = () if TARGET in node else place_keys_of_class_tag(str(node.get(KIND)))
+    return [key for key in keys if (node.get(key.partition(".")[0], {}) if "." in key else node).get(CHECKSUM)]
 
 
 def _without_places(node: Mapping[str, Any]) -> Mapping[str, Any]:

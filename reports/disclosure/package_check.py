@@ -11,6 +11,7 @@ only a page that is written again byte by byte is read at all.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,6 +194,7 @@ def _statement_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
         "that claim alone": BEFORE_EPSILON.strip() not in words and words.count(")-differential") == 1,
         ("no model" if model is None else f"the SHA-256 of {model.file}"): _codes_with_label(page, "Model")
         == ([] if model is None else [model.sha256]),
+        "those hashes alone": not re.search(r"[0-9a-fA-F]{64}", words),
     }
     missing = [name for name, holds in expected.items() if not holds]
     if missing:

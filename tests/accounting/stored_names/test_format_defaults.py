@@ -48,6 +48,21 @@ def generator() -> ModuleType:
 FAMILY_OF: Mapping[str, str] = generator().FAMILIES
 
 
+@pytest.mark.parametrize("tag", json.loads(TABLE.read_text())["places"])
+def test_a_place_leaves_an_identity_only_beside_the_checksum_of_what_lies_there(tag: str) -> None:
+    """Else files with other content would be the same plan, which is charged once."""
+
+    def identity(place: str, checksum: str | None) -> object:
+        fields: dict[str, Any] = {"kind": tag, "sha256": checksum, "weights": {"sha256": checksum}}
+        for key in json.loads(TABLE.read_text())["places"][tag]:
+            name, _, below = key.partition(".")
+            fields[name] = {**fields[name], below: place} if below else place
+        return identity_form_of_config_part(fields, FAMILY_OF[tag])
+
+    assert identity("/a", "s") == identity("/b", "s") != identity("/a", "t")
+    assert identity("/a", None) != identity("/b", None)
+
+
 @pytest.fixture
 def gained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every class and every part has gained fields since format 1."""

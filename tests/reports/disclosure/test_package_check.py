@@ -104,6 +104,7 @@ FORGED: dict[str, Callable[[str, str], str]] = {
     "about": lambda page, _: page.replace('class="about">', 'class="about">ε ≤ 0.1 '),
     "sentence": lambda page, _: re.sub(r"satisfies \([^,]*,", "satisfies (0.1,", page),
     "two models": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Model</dt><dd>Another.</dd></div>"),
+    "another hash": lambda page, _: re.sub(r"(<dt>Model</dt><dd>)", rf"\1Its SHA-256 is {'0' * 64}. ", page),
     "two commitments": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Commitment</dt><dd>Another.</dd></div>"),
 }
 

@@ -214,15 +214,17 @@ def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger:
         done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
         assert done.returncode == 0, done.stderr
         assert "was only planned: the ledger has no charge of it, and the folder no runs" in done.stdout
-    (path.parent / "trials").mkdir()
-    for verb in verbs:
-        done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
-        assert done.returncode == 2
-        assert done.stderr.splitlines() == [
-            f"Expected plan {path.parent.name} in {path.parent} to be charged on digits in {ledger.name}, got a folder "
-            "with runs: they were charged in another ledger (DPSWEEP_LEDGER).",
-            "(exit code 2: bad input, nothing was charged)",
-        ]
+    for made in ("trials", "release"):
+        (path.parent / made).mkdir()
+        for verb in verbs:
+            done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
+            assert done.returncode == 2
+            assert done.stderr.splitlines() == [
+                f"Expected plan {path.parent.name} in {path.parent} to be charged on digits in {ledger.name}, got a "
+                "folder with runs or a release: they were charged in another ledger (DPSWEEP_LEDGER).",
+                "(exit code 2: bad input, nothing was charged)",
+            ]
+        (path.parent / made).rmdir()
 
 
 def test_there_is_nothing_to_verify_without_a_ledger(program: Program, ledger: Ledger) -> None:
