@@ -145,7 +145,8 @@ def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def is_place(config: Mapping[str, Any], key: str) -> bool:
     """Whether a dotted key of a stored configuration is a place, which no identity contains.
 
-    >>> is_place({"model": {"kind": "hf", "path": "/models/bert"}}, "model.path"), is_place({}, "trainer.lr")
+    >>> model = {"kind": "hf", "path": "/models/bert"}
+    >>> is_place({"model": model | {"sha256": "0f"}}, "model.path"), is_place({"model": model}, "model.path")
     (True, False)
     """
     part, _, below = key.partition(".")
