@@ -77,12 +77,15 @@ def missing_rights_text(path: Path) -> str:
     whose = f"{place} belongs to {owner} and group {group} with mode {stat.S_IMODE(state.st_mode):04o}"
     team = team_folder_above(place / TEAM_FILE)
     for_group = (state.st_mode & stat.S_IRWXU) >> 3 == state.st_mode & stat.S_IRWXG
-    if for_group and state.st_gid not in (os.getegid(), *os.getgroups()):
+    rights = f"rw{'x' if place.is_dir() else ''} {shlex.quote(str(place))}"
+    if state.st_uid == os.geteuid():
+        give = f"give yourself rights: chmod u+{rights}"
+    elif for_group and state.st_gid not in (os.getegid(), *os.getgroups()):
         give = f"an administrator makes {user} a member: usermod -aG {shlex.quote(group)} {shlex.quote(user)}"
     elif team is not None:
         give = f"{owner} gives the group its rights: dpsweep team {shlex.quote(str(team))}"
     else:
-        give = f"{owner} can give rights: chmod g+rw{'x' if place.is_dir() else ''} {shlex.quote(str(place))}"
+        give = f"{owner} can give rights: chmod g+{rights}"
     return f"{whose}, which keeps {user} out; {give}"
 
 

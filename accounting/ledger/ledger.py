@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from platformdirs import user_data_path
 
@@ -57,9 +57,6 @@ class Ledger:
     does not lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's
     ledger, whose memory lies beside it.
     """
-
-    has_written: ClassVar[bool] = False
-    """Whether this process has written to a ledger, or has begun to."""
 
     def __init__(self, place: str | Path, home: Path | None = None) -> None:
         self._chain = ComparedChain(place, None if home is None else Path(place).parent / "ends")
@@ -332,17 +329,13 @@ class Ledger:
         """Holds a lock of this name on a server; `BadInput` names the process that runs `what` and holds it."""
         return self._chain.hold_named_lock(name, what)
 
-    def _write_transaction(self) -> AbstractContextManager[Lines | None]:
-        Ledger.has_written = True
-        return self._chain.write_transaction()
-
     @contextmanager
     def _write_transaction_creating_ledger(self, account: str) -> Iterator[Lines]:
         """A transaction on a ledger, created if missing unless this machine remembers one at its place."""
         if not (account and account.isprintable()):
             raise BadInput(f"Expected account={account!r} to be a name.")
         self._chain.create_if_missing()
-        with self._write_transaction() as lines:
+        with self._chain.write_transaction() as lines:
             if lines is None:
                 raise LedgerDamaged(f"The ledger {self.name} was taken away while it was being opened.")
             yield lines
@@ -350,7 +343,7 @@ class Ledger:
     @contextmanager
     def _write_transaction_on_open_account(self, account: str) -> Iterator[tuple[Lines, Balance]]:
         """A transaction on an account that is open."""
-        with self._write_transaction() as stored:
+        with self._chain.write_transaction() as stored:
             lines = self._require_ledger(stored, account)
             yield lines, _account_balance(lines, account)
 

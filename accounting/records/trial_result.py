@@ -132,17 +132,12 @@ class TrialResult(Stored):
 
     @classmethod
     def read(cls, folder: Path) -> TrialResult | None:
-        """The result in a trial's folder, None if there is none; a damaged file is refused."""
+        """The result in a trial's folder, None if there is none; raises `BadInput` for a damaged file."""
         path = folder / RESULT_FILE
         try:
             return _parse_result(path.read_bytes(), path)
         except FileNotFoundError:
             return None
-        except OSError as cause:
-            raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
-
-
-_UNREADABLE = "Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as killed."
 
 
 @lru_cache(maxsize=KEPT)
@@ -151,6 +146,8 @@ def _parse_result(content: bytes, path: Path) -> TrialResult:
     try:
         form = json.loads(content)
     except (ValueError, RecursionError) as cause:
-        raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
+        raise BadInput(
+            f"Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as killed."
+        ) from cause
     with turn_read_errors_into_refusal(f"result={path}"):
         return TrialResult.from_json(require_and_remove_format_number(str(path), form))

@@ -45,7 +45,11 @@ class ScoreScale(ABC):
 
     @abstractmethod
     def number(self, score: float) -> float:
-        """The score as other programs read it."""
+        """The score as a share, or as an error in the unit of the target."""
+
+    def exported_number(self, score: float) -> float | None:
+        """The score as other programs read it; None for an error that noise drove below 0."""
+        return None if self.text(score) == UNDER_NOISE else self.number(score)
 
     @abstractmethod
     def drawn(self, score: float) -> float:

@@ -224,7 +224,8 @@ class Sweep:
     def rows_for_export(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Rows for export: score columns are named by their metric, for example `f1`, `f1_low`, `f1_high`.
 
-        Of numbers they are errors in the unit of the target, for example `mean_absolute_error`.
+        Of numbers they are errors in the unit of the target, for example `mean_absolute_error`. An error that noise
+        drove below 0 is no number: its place is empty, and the column `below_noise`, the last one, is true.
         """
         scaled = rows if self.score_scale is PERCENT else _rows_in_unit(rows, self.score_scale)
         return scaled.rename(columns={name: name.replace(ACCURACY, self.exported_metric, 1) for name in _SCORES})
@@ -258,8 +259,8 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
     plan = Plan.read(folder / "plan.json")
     plan_id, rule = plan.id, rule_from_config(plan.rule)
     entries = ledger.verify_and_count_entries()
-    account = ledger.statement(plan.account)
-    if not any(entry.plan == plan_id for entry in account.charges):
+    account = ledger.statement(plan.account) if plan.account in ledger.account_names() else None
+    if account is None or not any(entry.plan == plan_id for entry in account.charges):
         raise BadInput(
             f"Expected plan {plan_id} in {folder} to be charged on {plan.account} in this ledger: it was only "
             "planned, or charged in another ledger (DPSWEEP_LEDGER)."
@@ -283,12 +284,12 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
 
 def _rows_in_unit(rows: pd.DataFrame, scale: ScoreScale) -> pd.DataFrame:
     """The rows with scores, intervals, gaps and errors as the scale says them."""
-    changed = rows.astype({name: object for name in (*_SCORES, "gap") if name in rows})
+    changed = rows.astype({name: object for name in (*_SCORES, "gap") if name in rows}).assign(below_noise=False)
     for index, row in rows.iterrows():
         score, gap, error = (row.get(name) for name in (ACCURACY, "gap", "records_error"))
         low, high = scale.ends(row.get("accuracy_low"), row.get("accuracy_high"))
         told = {
-            ACCURACY: None if score is None else scale.number(score),
+            ACCURACY: None if score is None else scale.exported_number(score),
             "accuracy_low": low,
             "accuracy_high": high,
             "gap": None if score is None or gap is None else scale.gap(score, gap),
@@ -297,6 +298,7 @@ def _rows_in_unit(rows: pd.DataFrame, scale: ScoreScale) -> pd.DataFrame:
         for name, value in told.items():
             if name in rows:
                 changed.at[index, name] = value
+        changed.at[index, "below_noise"] = score is not None and told[ACCURACY] is None
     return changed
 
 

@@ -57,9 +57,12 @@ class ToldScore:
         return self.scale.with_unit(self.scale.interval_text(self.low, self.high))
 
     @property
-    def numbers(self) -> tuple[float, float | None, float | None]:
-        """The value and the ends of its interval as other programs read them, the smaller end first."""
-        return self.scale.number(self.value), *self.scale.ends(self.low, self.high)
+    def numbers(self) -> tuple[float | None, float | None, float | None]:
+        """The value and the ends of its interval as other programs read them, the smaller end first.
+
+        The value is None for an error that noise drove below 0.
+        """
+        return self.scale.exported_number(self.value), *self.scale.ends(self.low, self.high)
 
     def text_of_further_number(self, number: CardNumber) -> str:
         """The interval of one of `also`, with its unit."""

@@ -75,11 +75,13 @@ def check_package(arguments: Sequence[str]) -> None:
 
 def _check_release(folder: Path, opening: Sequence[Path]) -> None:
     """Checks the release of one sweep."""
-    if not refuse_link(folder).is_dir() or not (folder / PRICE_FILE).is_file():
-        raise BadInput(
-            f"Expected {folder} to be the folder of a release with a {PRICE_FILE}: without it nothing is claimed that "
-            "can be recomputed."
-        )
+    for name in (PRICE_FILE, "report.json", COMMITMENT_FILE, STATEMENT_FILE):
+        if not refuse_link(folder).is_dir() or not refuse_link(folder / name).is_file():
+            raise BadInput(
+                f"Expected {folder} to be the folder of a release with a {name}: without it nothing is claimed that "
+                "can be recomputed."
+            )
+        (folder / name).open("rb").close()  # missing rights are an error of the disk
     code = _print_price_check_and_return_code([folder, *opening])
     for part, sentence in (*_statement_verdicts(folder), *_program_verdicts(folder)):
         print_line(sentence)

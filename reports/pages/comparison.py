@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -171,7 +172,8 @@ def release_sweeps(
             ReleasedFiles.from_folder(partial / MEMBER.format(number))  # refuses links
         links = [f"{MEMBER.format(number)}/{FILE}" for number, _ in enumerate(folders, start=1)]
         _write_page(_read_sweeps(folders), links, Audience.PUBLIC, partial)
-        shutil.rmtree(package, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(package)
         partial.rename(package)
     yield package / COMPARISON
 

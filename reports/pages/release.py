@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -178,7 +178,8 @@ def record_release_and_rename_folder(sweep: Sweep, partial: Path, target: Path, 
         manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=files.manifest_digest),
     )
     files.write_into_curator_list(SweepFolder(root=sweep.folder).curator_folder, target.name)
-    shutil.rmtree(target, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(target)
     partial.rename(target)
 
 

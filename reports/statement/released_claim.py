@@ -19,6 +19,7 @@ from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.facts import Bill, gaussian_mu_or_not_proven, sum_in_exact_decimals
+from dpsweep.reports.content.score_scale import UNDER_NOISE
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta, protects_nobody_sentence
@@ -42,13 +43,14 @@ TASKS: Mapping[str, str] = {
 class ReleasedScore:
     """The winner's score at a task, and the 95 % interval that covers the choice; None where nothing covers it.
 
-    `basis` says what the score is the best of, or which units it is of.
+    `value` is a text for an error that noise drove below 0. `basis` says what the score is the best of, or which units
+    it is of.
     """
 
     task: str
     metric: str
     name: str
-    value: float
+    value: float | str
     low: float | None
     high: float | None
     basis: str = ""
@@ -210,7 +212,7 @@ def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
         ),
         metric=sweep.exported_metric,
         name=sweep.score_scale.heading(sweep.score_description).removesuffix(", %"),
-        value=value,
+        value=UNDER_NOISE if value is None else value,
         low=low,
         high=high,
         basis=told.basis_text,

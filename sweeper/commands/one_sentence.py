@@ -91,11 +91,11 @@ def _error_sentence_and_exit_code(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, DpsweepError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
-        ledger = sys.modules.get("dpsweep.accounting.ledger.ledger")  # no charge without it
-        if ledger is None or not ledger.Ledger.has_written:
+        if "dpsweep.accounting.ledger.ledger" not in sys.modules:  # no charge without it
             return "Stopped before anything began: nothing was charged.", ExitCode.STOPPED
         return (
-            f"Stopped at once. What had started stays charged; the same command goes on: {command_to_repeat()}",
+            "Stopped at once. Nothing more is charged, and what was charged stays so; the same command goes on: "
+            f"{command_to_repeat()}",
             ExitCode.STOPPED,
         )
     if "hydra" in sys.modules and (sentence := _hydra_error_sentence(error)):

@@ -124,8 +124,8 @@ class SweepResults:
         """A row for each run: method, hyperparameters, noise multiplier, state, and the score with its 95 % interval.
 
         Columns of numbers are of type float, with nan where a run has none. Scores are the noisy ones that were
-        charged, or exact where the split is declared public. As in a release, the reasons why runs have no score are
-        not shown.
+        charged, or exact where the split is declared public. An error that noise drove below 0 is nan too, and
+        `below_noise` is true. As in a release, the reasons why runs have no score are not shown.
         """
         from dpsweep.reports.pages.release import table_of_disclosed_runs
 
@@ -136,7 +136,8 @@ class SweepResults:
     def best(self) -> Mapping[str, Any] | None:
         """The trial whose model is handed over: its method, hyperparameters and, where covered, its score.
 
-        Of predicted numbers the score is an error in the unit of the target, such as `mean_absolute_error`.
+        Of predicted numbers the score is an error in the unit of the target, such as `mean_absolute_error`; None if
+        noise drove it below 0.
 
         The score is the one that chose, so it is partly luck; `<metric>_low` and `<metric>_high` are the ends of the 95
         % interval that holds whichever run had won, None where nothing covers the choice. None as long as no trial has

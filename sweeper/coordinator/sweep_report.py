@@ -21,6 +21,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal_plan
+from dpsweep.accounting.searches.interface import PlannedSearch, search_for_plan
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.pages.page_memory import failed_picture_sentences, redraw_report_if_outdated
@@ -85,7 +86,7 @@ def write_results_and_print_report(
             f"The sweep is not finished: {unfinished_runs_text(states, work)}. The same command goes on with these."
         )
     else:
-        print_line(f"to pass on: {release_command_or_refusal(plan, folder)}")
+        print_line(release_line(search_for_plan(plan, folder), ledger, states))
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
     print_line(result)
     return ExitCode.DONE_WITH_FAILURES if troubled or number_of_unfinished_runs(states, work) else ExitCode.DONE
@@ -97,15 +98,25 @@ def count_failure_reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
     return Counter(next(iter(error.splitlines()), "no reason is known")[:LONGEST] for error in errors)
 
 
-def release_command_or_refusal(plan: Plan, folder: SweepFolder) -> str:
-    """The command that writes what may leave the curator's folder, or why there is none."""
+def release_line(search: PlannedSearch, ledger: Ledger, states: AttemptStates) -> str:
+    """The command that writes what may leave the curator's folder, and what it leaves out; or why there is none."""
+    plan, root = search.plan, search.folder.root
     if is_rehearsal_plan(plan):
-        return "nothing, since this was a REHEARSAL; `dpsweep sweep` with the same words runs the sweep itself"
+        return (
+            "to pass on: nothing, since this was a REHEARSAL; `dpsweep sweep` with the same words runs the sweep itself"
+        )
     if plan.has_reproducible_run and not plan.has_public_data:
-        return "nothing, since whoever knows the seed can subtract the noise"
-    root = folder.root
+        return "to pass on: nothing, since whoever knows the seed can subtract the noise"
+    without = ""
+    if killed := len(search.killed_runs_to_repeat(states.killed)):
+        runs = search.read_runs_and_winner(ledger.statement(plan.account, plan.id))
+        if not runs.over:
+            return "to pass on: nothing yet, since the final run waits until the killed runs are repeated or given up"
+        if runs.winner is None:
+            return "to pass on: nothing, since no point has a score"
+        without = f" without {killed} killed run{'s, which have' if killed > 1 else ', which has'} no score"
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
-    return shlex.join(["dpsweep", "release", str(place)])
+    return f"to pass on{without}: {shlex.join(['dpsweep', 'release', str(place)])}"
 
 
 def number_of_unfinished_runs(states: AttemptStates, work: RunQueue) -> int:

@@ -209,7 +209,8 @@ def _numbers(file: LiveFile) -> Iterator[tuple[str, str]]:
     if sweep.activity != sweep.phase.value and sweep.features is None and sweep.activity:
         yield "now", sweep.activity
     yield "notes", _DOT.join(sweep.remarks)
-    yield "elapsed", duration_text(max(0.0, file.written - file.began))
+    if not file.hides:  # it grows with the number of tries
+        yield "elapsed", duration_text(max(0.0, file.written - file.began))
     yield "written at", time.strftime("%H:%M:%S", time.localtime(file.written))
 
 
@@ -244,7 +245,7 @@ def _latest_parts(file: LiveFile) -> Iterator[str]:
         lines = "".join(f"<li>{_text(line)}</li>" for line in reversed(file.sweep.latest))
         yield f'<section><h2>Latest</h2><ul class="note">{lines}</ul></section>'
     watch = "This page reloads itself while the sweep runs; dpsweep watch prints the same in a terminal."
-    yield f"</main><footer>{_text(watch)}</footer>"
+    yield f'</main><footer class="screen">{_text(watch)}</footer>'
 
 
 def _text(text: str) -> str:

@@ -125,7 +125,10 @@ def killed_runs_notice(priced: PricedPlan, search: PlannedSearch, ledger: Ledger
     beyond = () if plan.has_public_data else _runs_without_paid_attempt(search, attempts, killed)
     sentences = []
     if paid := len(killed) - len(beyond):
-        sentences.append(f"The same command repeats {_killed_runs_text(paid)} without another charge.")
+        sentences.append(
+            f"The same command repeats {_killed_runs_text(paid)} without another charge; a release "
+            "before that fixes the winner."
+        )
     if beyond:
         event, quote = priced.event_and_quote_of_one_more_attempt_each(beyond)
         refusal = ledger.statement(plan.account, plan.id).charge_refusal_text(quote.guarantee)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, make_private_folder_durably, write_json
+from dpsweep.accounting.team_folder import missing_rights_text
 from tests.conftest import Program
 from tests.randomized import TRAINS
 from tests.source_files import PACKAGES, ROOT, modules
@@ -50,6 +51,17 @@ def test_a_sweep_creates_no_folder_that_others_may_write(
     assert fresh_program("release", str(plan), module="dpsweep.sweeper.commands.cli").returncode == 0
     others = {path for path, mode in modes(tmp_path).items() if mode != 0o700}
     assert others == set()
+
+
+@pytest.mark.parametrize(("mode", "owner", "rights"), [(0o000, 0, "u+rw"), (0o644, 1, "g+rw")])
+def test_rights_that_are_missing_are_given_by_whom_they_belong_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, rights: str
+) -> None:
+    path = tmp_path / "plan.json"
+    path.touch()
+    path.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + owner)
+    assert missing_rights_text(path).endswith(f"chmod {rights} {path}")
 
 
 def test_folders_are_created_in_one_file() -> None:

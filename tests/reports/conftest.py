@@ -76,6 +76,7 @@ class Recipe:
     bounds: Mapping[str, Any] | None = None
     training: DpEvent | None = None
     claimants: tuple[Any, ...] = (Pld(), Rdp())
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make(root: Path, recipe: Recipe) -> Made:
@@ -180,6 +181,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 "steps": STEPS,
                 "privacy": {"noise_multiplier": noise, "adjacency": "add_or_remove_one", "unit": "record"},
                 "seed": None,
+                **recipe.config,
             }
             step = events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise)
             training = events.repeat(step, STEPS)

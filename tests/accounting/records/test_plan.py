@@ -168,3 +168,10 @@ def test_a_damaged_result_is_refused_and_named(tmp_path: Path) -> None:
     path.write_text('{"format": 7}')
     with pytest.raises(BadInput, match="format"):
         TrialResult.read(tmp_path)
+
+
+def test_a_result_that_cannot_be_read_is_an_error_of_the_disk_and_not_of_the_file(tmp_path: Path) -> None:
+    """A sentence on damage says that the attempt counts as killed without the file: this one is whole, and paid for."""
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        TrialResult.read(tmp_path)

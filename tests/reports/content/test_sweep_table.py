@@ -112,10 +112,14 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, content: str | None) -> None
         read_sweep(tmp_path, Ledger(tmp_path / "ledger.sqlite"))
 
 
-def test_a_ledger_that_never_charged_the_plan_is_refused(sweep_of: SweepOf, tmp_path: Path) -> None:
+@pytest.mark.parametrize("account", [None, "iris", "digits"])
+def test_a_ledger_that_never_charged_the_plan_is_refused(
+    sweep_of: SweepOf, tmp_path: Path, account: str | None
+) -> None:
     made = sweep_of(AXES)
     other = Ledger(tmp_path / "other.sqlite")
-    other.open_account(made.plan.account, made.plan.budget)
+    if account is not None:
+        other.open_account(account, made.plan.budget)
     with pytest.raises(BadInput, match="to be charged on digits in this ledger"):
         read_sweep(made.folder, other)
 

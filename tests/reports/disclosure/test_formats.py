@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.pricing.price import proven_gaussian_mu
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.disclosure.formats import (
     format_option_completions,
     formats_with_names,
@@ -27,6 +29,7 @@ from dpsweep.reports.disclosure.formats import (
     split_arguments_from_format_options,
 )
 from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.commands.python_api import SweepResults
 from tests.reports.disclosure.forms import FORMATS, NAMES
 from tests.reports.leaks import contents, secrets_of
 
@@ -271,3 +274,25 @@ def test_forms_are_read_wherever_they_stand_and_each_once() -> None:
 )
 def test_completion_knows_the_forms(words: list[str], offered: tuple[str, ...]) -> None:
     assert format_option_completions(words) == offered
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_an_error_that_noise_drove_below_zero_is_no_number_in_any_form(sweep_of: SweepOf, complaints: Any) -> None:
+    numbers = {"loss": {"kind": "absolute_error"}}
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}}, config=numbers, accuracy=lambda place: (0.7, 1.0)[place])
+    release = write_release(made.folder, made.ledger, ALL).parent
+    measured, below = csv.DictReader((release / "trials.csv").read_text().splitlines())
+    assert float(measured["mean_absolute_error"]) == pytest.approx(0.3)
+    assert (measured["below_noise"], below["mean_absolute_error"], below["below_noise"]) == ("False", "", "True")
+    assert (float(below["mean_absolute_error_low"]), float(below["mean_absolute_error_high"])) == pytest.approx(
+        (0, 0.02)
+    )
+    rows = json.loads((release / "report.json").read_text())["trials"]["rows"]
+    assert [(row["mean_absolute_error"] is None, row["below_noise"]) for row in rows] == [(False, False), (True, True)]
+    (metric,) = document(made.folder, "hf")["model-index"][0]["results"][0]["metrics"]
+    assert metric["value"] == "< noise"
+    assert complaints("bom-1.6.schema.json", document(made.folder, "cyclonedx")) == []
+    swept = SweepResults(read_sweep(made.folder, made.ledger))
+    assert swept.trials["mean_absolute_error"].isna().tolist() == swept.trials["below_noise"].tolist() == [False, True]
+    assert swept.best is not None
+    assert swept.best["mean_absolute_error"] is None

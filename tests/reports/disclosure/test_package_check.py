@@ -179,6 +179,15 @@ def test_a_hostile_file_is_refused_in_one_sentence(package: Path, name: str, wha
     assert len(str(refusal.value).splitlines()) == 1 and len(str(refusal.value)) < 3000
 
 
+@pytest.mark.parametrize("name", ["price.json", "report.json", "commitment.json", "statement.html"])
+def test_a_file_that_is_missing_is_named(package: Path, name: str) -> None:
+    (package / name).unlink()
+    with pytest.raises(
+        BadInput, match=rf"^Expected {package} to be the folder of a release with a {name}: without it "
+    ):
+        check_package([str(package)])
+
+
 def test_links_and_pipes_are_not_read(package: Path, tmp_path: Path) -> None:
     (tmp_path / "private.json").write_text('{"commitment": "secret"}')
     (package / "commitment.json").unlink()

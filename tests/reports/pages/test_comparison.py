@@ -15,6 +15,7 @@ from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import epsilon_text_rounded_up
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.panels import Mark
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.disclosure import package_check
@@ -152,6 +153,17 @@ def test_a_page_is_what_its_record_says(package: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("quick_check")
+@pytest.mark.usefixtures("blank_pictures")
+def test_a_package_adds_no_line_to_those_of_its_releases(several: Several, books: Ledger) -> None:
+    folders = several(one={"axes": CLIPPED}, two={"axes": ADAM})
+    before = len(books.statement("digits").entries)
+    pages = [*release_sweeps(folders)]
+    added = books.statement("digits").entries[before:]
+    assert [pages[-1].parent / f"sweep-{number}" for number in (1, 2)] == sorted(pages[-1].parent.glob("sweep-*"))
+    assert [str(entry.kind) for entry in added] == ["release", "manifest"] * 2
+    assert [entry.plan for entry in added] == [Plan.read(folder / "plan.json").id for folder in folders for _ in "ab"]
+
+
 def test_a_total_below_its_sweeps_is_not_taken_for_granted(package: Path) -> None:
     """It may be true, where the account adds divergences; no reader can recompute it."""
 

@@ -281,6 +281,17 @@ def test_a_lock_that_is_a_link_is_not_followed(sweep_of: SweepOf, tmp_path: Path
     assert (tmp_path / "private").read_text() == "kept"
 
 
+@pytest.mark.usefixtures("blank_pictures")
+def test_an_earlier_release_that_cannot_be_removed_is_named(sweep_of: SweepOf) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    (made.folder / "release").write_text("a file of somebody's")
+    with pytest.raises(NotADirectoryError) as refused:
+        write_release(made.folder, made.ledger)
+    assert Path(os.fsdecode(refused.value.filename)) == made.folder / "release"
+    (made.folder / "release").unlink()
+    assert write_release(made.folder, made.ledger).is_file()
+
+
 def test_a_statement_names_the_charges_and_the_model(sweep_of: SweepOf) -> None:
     """So two releases of one charge contradict each other."""
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})

@@ -84,6 +84,10 @@ def test_kill_minus_nine_and_resume(
     assert waiting.returncode == 4
     assert "Another attempt at 1 run that was killed or lost is not paid for: it charges epsilon " in waiting.stderr
     assert f"`dpsweep report {folder}` shows what finished. To accept the charge: " in waiting.stderr
+    assert (
+        f"to pass on without 1 killed run, which has no score: dpsweep release {folder.relative_to(tmp_path)}"
+        in waiting.stdout
+    )
     assert len(results(folder)) == 7, "what is paid for went on"
     assert len(ledger.statement("digits").charges) == 1
     folder_of(program(*line, "--again"))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpsweep.accounting.errors import BudgetRefused
+from dpsweep.sweeper.coordinator.sweep_report import release_line
 from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper import proposing
 from tests.sweeper.search_programs import GRID, Place
@@ -60,6 +61,36 @@ def test_what_is_paid_for_goes_on_and_the_rest_waits_for_a_word(
     assert len(again.due) == waiting, "and none that finished"
     assert len(here.ledger.statement("digits").charges) == 2
     assert "without another charge" in again.repetition("COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("words", "killed", "line"),
+    [
+        ((), 0, "to pass on: dpsweep release "),
+        ((), 1, "to pass on without 1 killed run, which has no score: dpsweep release "),
+        ((), 2, "to pass on without 2 killed runs, which have no score: dpsweep release "),
+        ((), 4, "to pass on: nothing, since no point has a score"),
+        (("final=true",), 1, "to pass on: nothing yet, since the final run waits until the killed runs are repeated "),
+    ],
+    ids=["none", "one", "two", "all", "before the final run"],
+)
+def test_what_may_be_passed_on_is_told_without_the_killed_runs(
+    place: Places, words: Sequence[str], killed: int, line: str
+) -> None:
+    here = place((*GRID, *words))
+    work = here.begin()
+    proposing.run(here, work, work.due[killed:])
+    proposing.run(here, work, work.due[:killed], fate=None)
+    states = here.begin(Retry.PAID).log.states_of_runs()
+    assert len(states.killed) == killed
+    assert release_line(here.search, here.ledger, states).startswith(line)
+
+
+def test_a_release_before_a_paid_repetition_is_told_to_fix_the_winner(place: Places) -> None:
+    here = place((*GRID, "plan.spare_attempts=1"))
+    work = here.begin()
+    proposing.run(here, work, work.due[:1], fate=None)
+    assert work.repetition("COMMAND").endswith("without another charge; a release before that fixes the winner.")
 
 
 def test_data_declared_public_need_no_word(place: Places) -> None:

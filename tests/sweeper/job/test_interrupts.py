@@ -148,13 +148,20 @@ def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path: Path, environment: 
 
 
 @pytest.mark.parametrize(
-    ("writes", "sentence"),
-    [("False", "Stopped before anything began: nothing was charged."), ("True", "Stopped at once.")],
+    ("module", "sentence"),
+    [
+        ("dpsweep.accounting.errors", "Stopped before anything began: nothing was charged."),
+        (
+            "dpsweep.accounting.ledger.ledger",
+            "Stopped at once. Nothing more is charged, and what was charged stays so; ",
+        ),
+    ],
+    ids=["no ledger", "a ledger"],
 )
-def test_ctrl_c_says_that_nothing_was_charged_unless_a_ledger_was_written(writes: str, sentence: str) -> None:
+def test_ctrl_c_says_that_nothing_was_charged_where_no_ledger_is_known(module: str, sentence: str) -> None:
     program = (
-        "from dpsweep.accounting.ledger.ledger import Ledger; from dpsweep.sweeper.commands.one_sentence import *\n"
-        f"Ledger.has_written = {writes}\nwith one_sentence():\n    raise KeyboardInterrupt"
+        f"import {module}\nfrom dpsweep.sweeper.commands.one_sentence import *\n"
+        "with one_sentence():\n    raise KeyboardInterrupt"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.startswith(sentence)

@@ -17,6 +17,7 @@ from dpsweep.sweeper.launchers.slurm_arrays import IDS, LaunchFailed, SlurmArray
 from tests.sweeper.digits_sweeps import FOUR
 from tests.sweeper.launchers.slurm_commands import write_slurm_commands
 from tests.sweeper.search_programs import Program
+from tests.waiting import wait
 
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
 
@@ -106,6 +107,26 @@ def test_more_jobs_than_an_array_may_have_are_several_arrays(arrays: Callable[..
     limits = sorted(found for text in scripts for found in re.findall(r"^#SBATCH --array=(.*)$", text, re.M))
     assert len(calls(site, "sbatch")) == 4
     assert limits == ["0-1%1", "0-1%1"], "two arrays of two at once, and one job after them"
+
+
+def test_a_job_begins_with_the_script_that_was_submitted(
+    arrays: Callable[..., SlurmArrays], site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """submitit moves a script that was submitted, and puts a link in its place: here jobs begin between the two."""
+    rename, moved, begun = Path.rename, site / "moved", site / "begun"
+    late_shell = site / "commands" / "bash"
+    late_shell.write_text(f'#!/bin/bash\nuntil [ -e {moved} ]; do sleep 0.01; done; exec /bin/bash "$@"\n')
+    late_shell.chmod(0o755)
+
+    def rename_and_let_jobs_begin(path: Path, target: Path) -> Path:
+        renamed = rename(path, target)
+        if path.suffix == ".sh":
+            moved.touch()
+            wait(lambda: begun.exists() or not any((site / "queue").iterdir()), "the beginning of a job")
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", rename_and_let_jobs_begin)
+    assert arrays(setup=[f"touch {begun}"]).run_calls(pow, [(2, 2), (3, 2)]) == [4, 9]
 
 
 def test_a_job_that_died_ends_alone(arrays: Callable[..., SlurmArrays], site: Path, tmp_path: Path) -> None:
