@@ -159,6 +159,12 @@ class Declared(DataSet):
     leaves_out: ClassVar[str | None] = None
     """The only rule that a derived class knows."""
 
+    sizes: ClassVar[tuple[int | str, ...]] = ()
+    """The sizes of `shape` that a derived class knows: numbers, or what they count; empty if it knows all shapes."""
+
+    only_classes: ClassVar[int | None] = None
+    """The only number of classes that a derived class knows; None if it knows all numbers."""
+
     name: str
     records: int
     test_records: int
@@ -174,10 +180,20 @@ class Declared(DataSet):
         if self.left_out not in (None, self.leaves_out):
             known = "null" if self.leaves_out is None else f"null or {self.leaves_out!r}"
             raise ValueError(f"Expected dataset.left_out={self.left_out!r} to be {known}.")
+        if self.sizes and not _are_known_sizes(self.shape, self.sizes):
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{', '.join(map(str, self.sizes))}].")
+        if self.only_classes not in (None, self.classes):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {self.only_classes}.")
         self._check_declared_fields()
 
     def _check_declared_fields(self) -> None:
         """Refuse other invalid fields of the declaration, and turn lists from YAML into tuples."""
+
+
+def _are_known_sizes(shape: tuple[int, ...], sizes: tuple[int | str, ...]) -> bool:
+    return len(shape) == len(sizes) and all(
+        isinstance(known, str) or size == known for size, known in zip(shape, sizes, strict=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

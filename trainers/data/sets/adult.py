@@ -9,7 +9,7 @@ kept, and a missing category is all zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,13 +82,13 @@ class Adult(FromFiles):
     Source: Kohavi, Scaling Up the Accuracy of Naive-Bayes Classifiers, KDD 1996; the lists are from adult.names.
     """
 
-    leaves_out: ClassVar[str | None] = "rows with a missing value"
+    leaves_out = "rows with a missing value"
+    sizes = (WIDTH,)
+    private_files = (PRIVATE_FILE,)
     bounds: Mapping[str, tuple[float, float]]
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_bounds(self.bounds))
-        if self.shape != (WIDTH,):
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
 
@@ -103,10 +103,6 @@ class Adult(FromFiles):
             for key in COLUMNS
         ]
         return preprocessing_form_of_feature_columns(forms, INCOMES)
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return (PRIVATE_FILE,)
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The rows of adult.data, then those of adult.test."""

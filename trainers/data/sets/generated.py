@@ -161,15 +161,13 @@ class LinearRegression(Declared):
     Source: the simulations of Mohapatra et al. 2022, section 5; the distribution as far as the text states it.
     """
 
+    sizes = ("inputs",)
+    only_classes = 1
     noise_std: float
     seed: int
 
     def _check_declared_fields(self) -> None:
         non_negative("dataset.noise_std", self.noise_std)
-        if len(self.shape) != 1 or self.classes != 1:
-            raise ValueError(
-                f"Expected dataset.shape={list(self.shape)} of one size and dataset.classes={self.classes} == 1."
-            )
 
     @property
     def preprocessing(self) -> Form:

@@ -142,14 +142,12 @@ class Covertype(FromFiles):
     Forest Cover Types from Cartographic Variables, 1999; the column names are from covtype.info.
     """
 
+    sizes = (WIDTH,)
+    only_classes = CLASSES
     bounds: Mapping[str, tuple[float, float]]
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_bounds(self.bounds))
-        if self.shape != (WIDTH,):
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
-        if self.classes != CLASSES:
-            raise ValueError(f"Expected dataset.classes={self.classes} == {CLASSES}.")
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
         if len(self.files.contents) != 1:
@@ -161,10 +159,6 @@ class Covertype(FromFiles):
         bounds = BITS | dict(self.bounds)
         forms = [NumberColumn(name=key, bounds=bounds[key]).form for key in COLUMNS[:-1]]
         return preprocessing_form_of_feature_columns(forms, [str(kind) for kind in range(1, CLASSES + 1)])
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return tuple(self.files.contents)
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The clamped and scaled features [n, 54] and the labels [n] of the one file."""
@@ -193,15 +187,14 @@ class Enron(FromFiles):
     Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006, folder enron1.
     """
 
+    sizes = ("words",)
+    only_classes = 2
+    private_files = (FILE,)
     most: int
     nonzero = 170
 
     def _check_declared_fields(self) -> None:
         check_bound_fits_one_byte(self.most)
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [words].")
-        if self.classes != 2:
-            raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
 
     @property
     def preprocessing(self) -> Form:
@@ -209,10 +202,6 @@ class Enron(FromFiles):
         return preprocessing_form_of_array(
             self.shape, self._scaling_to_inputs, bounds=(0, self.most), labels=("ham", "spam")
         )
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return (FILE,)
 
     @property
     def _scaling_to_inputs(self) -> Scaling:
@@ -250,24 +239,15 @@ class Gisette(FromFiles):
     Source: Guyon, Gunn, Ben-Hur, Dror, Result Analysis of the NIPS 2003 Feature Selection Challenge, NIPS 2004.
     """
 
-    def _check_declared_fields(self) -> None:
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [features].")
-        if self.classes != 2:
-            raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
+    sizes = ("features",)
+    only_classes = 2
+    private_files = (f"{PRIVATE}.data", f"{PRIVATE}.labels")
+    _scaling_to_inputs = Scaling(scale=float(LARGEST))
 
     @property
     def preprocessing(self) -> Form:
         """The features divided by the largest value that the format allows."""
         return preprocessing_form_of_array(self.shape, self._scaling_to_inputs, labels=("-1", "1"))
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return f"{PRIVATE}.data", f"{PRIVATE}.labels"
-
-    @property
-    def _scaling_to_inputs(self) -> Scaling:
-        return Scaling(scale=float(LARGEST))
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The training records, then the validation records."""
