@@ -78,17 +78,10 @@ class TableColumn(Places, Protocol):
         """The values as texts, one for each record; a missing one is empty."""
 
 
-def positions_in_list(column: TableColumn, listed: Sequence[str], found: Mismatches | None = None) -> NDArray[np.int64]:
-    """The position of each value in the public list [n]; a value that is not in the list is a mismatch.
-
-    Without `found` a mismatch is refused at once.
-    """
+def positions_in_list(column: TableColumn, listed: Sequence[str], found: Mismatches) -> NDArray[np.int64]:
+    """The position of each value in the public list [n]; a value that is not in the list is a mismatch."""
     positions = column.places_in_list(listed)
-    if found is None:
-        with mismatches_refused() as all_of_it:
-            add_unlisted_values(column, positions < 0, listed, all_of_it)
-    else:
-        add_unlisted_values(column, positions < 0, listed, found)
+    add_unlisted_values(column, positions < 0, listed, found)
     return positions
 
 

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from inspect import get_annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpsweep.accounting.errors import BadInput
@@ -15,7 +16,6 @@ from dpsweep.trainers.data.records import assign_units_and_cap_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.preprocessing import Form
@@ -244,6 +244,41 @@ def check_dataset_declaration(dataset: DataSet) -> None:
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
     _check_units_declared_completely(dataset)
+
+
+def require_settings_are_texts(dataset: DataSet, *names: str) -> None:
+    """Refuse settings that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
+    for name in names:
+        value = getattr(dataset, name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
+
+
+def require_distinct_columns(keys: str, columns: Sequence[str | None]) -> None:
+    """Refuse a column that several of these keys name; None stands for a key without a column."""
+    names = [name for name in columns if name is not None]
+    if len(set(names)) != len(names):
+        raise ValueError(f"Expected dataset.{keys}={names} to be distinct.")
+
+
+def check_classes_are_labels(dataset: DataSet, labels: Sequence[str]) -> None:
+    """Refuse another number of classes than that of the public list of labels."""
+    if dataset.classes != len(labels):
+        raise ValueError(f"Expected dataset.classes={dataset.classes} == {len(labels)}, as many as labels.")
+
+
+def check_public_file_declaration(dataset: DataSet, private_key: str, public_key: str, content: str) -> None:
+    """Refuse public records in the file or folder of the private ones, without their number, or without a file."""
+    private, public = getattr(dataset, private_key), getattr(dataset, public_key)
+    if public is not None and (not isinstance(public, str) or not public):
+        raise ValueError(f"Expected dataset.{public_key}={public!r} to be null or a text.")
+    if (public is None) is not (dataset.test_records == 0):
+        raise ValueError(
+            f"Expected dataset.test_records={dataset.test_records} with dataset.{public_key}={public}: 0 and null, or "
+            f"the number of its {content} and its path."
+        )
+    if public is not None and Path(public).expanduser() == Path(private).expanduser():
+        raise ValueError(f"Expected dataset.{public_key}={public} to be another one than dataset.{private_key}.")
 
 
 def _check_units_declared_completely(dataset: DataSet) -> None:

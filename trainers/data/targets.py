@@ -22,13 +22,13 @@ from dpsweep.trainers.data.columns import (
     clamp_and_scale_to_0_1,
     positions_in_list,
 )
-from dpsweep.trainers.data.mismatches import Mismatches, mismatches_refused
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dpsweep.trainers.data.columns import TableColumn
     from dpsweep.trainers.data.interface import DataSet
+    from dpsweep.trainers.data.mismatches import Mismatches
     from dpsweep.trainers.data.preprocessing import Form
 
 _PRIME = 2**61 - 1
@@ -130,15 +130,12 @@ def labels_of_array(
 
 
 def labels_of_columns(
-    columns: Sequence[TableColumn], dataset: DataSet, values: Sequence[str], found: Mismatches | None = None
+    columns: Sequence[TableColumn], dataset: DataSet, values: Sequence[str], found: Mismatches
 ) -> NDArray[np.generic]:
     """The labels in these columns: numbers of classes, scaled targets, or several labels of 0 and 1 [n, k].
 
-    Mismatches are added to `found`; without it they are refused at once.
+    Mismatches are added to `found`.
     """
-    if found is None:
-        with mismatches_refused() as all_of_it:
-            return labels_of_columns(columns, dataset, values, all_of_it)
     if dataset.target is not None:
         (column,) = columns
         numbers = column.numbers(found)

@@ -111,7 +111,9 @@ class Adult(FromFiles):
             if self.left_out is not None:
                 rows = {line: row for line, row in rows.items() if MISSING not in row}
             incomes = Column.from_cells("income", file, {line: row[-1].rstrip(".") for line, row in rows.items()})
-            yield encode_rows_as_inputs(rows, self.bounds, file), positions_in_list(incomes, INCOMES)
+            with mismatches_refused() as found:
+                labels = positions_in_list(incomes, INCOMES, found)
+            yield encode_rows_as_inputs(rows, self.bounds, file), labels
 
 
 def parse_rows_by_line_number(content: bytes, file: str) -> dict[int, list[str]]:
@@ -131,12 +133,12 @@ def encode_rows_as_inputs(
 ) -> NDArray[np.float32]:
     """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories, zeros for a missing one."""
     blocks: list[NDArray[np.float64]] = []
-    for place, key in enumerate(COLUMNS):
-        column = Column.from_cells(key, file, {line: row[place] for line, row in rows.items()})
-        if key in bounds:
-            with mismatches_refused() as found:
+    with mismatches_refused() as found:
+        for place, key in enumerate(COLUMNS):
+            column = Column.from_cells(key, file, {line: row[place] for line, row in rows.items()})
+            if key in bounds:
                 blocks.append(NumberColumn(name=key, bounds=bounds[key]).inputs(column, found))
-        else:
-            listed = (*CATEGORIES[key], MISSING)
-            blocks.append(np.eye(len(listed))[positions_in_list(column, listed)][:, :-1])
+            else:
+                listed = (*CATEGORIES[key], MISSING)
+                blocks.append(np.eye(len(listed))[positions_in_list(column, listed, found)][:, :-1])
     return np.concatenate(blocks, axis=1).astype(np.float32)

@@ -37,7 +37,7 @@ from dpsweep.trainers.data.arrays import (
 )
 from dpsweep.trainers.data.arrays_on_disk import BoundedRows, FileStates, PassedRecords, RecordPass, RowFile
 from dpsweep.trainers.data.columns import checked_public_range
-from dpsweep.trainers.data.interface import DeclaredUnits
+from dpsweep.trainers.data.interface import DeclaredUnits, require_settings_are_texts
 from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.records import CONTRIBUTION_BYTES, CONTRIBUTION_KEY, FeatureRows, Records
 from dpsweep.trainers.data.split import CONTENT_KEYS, HASH_BYTES
@@ -71,9 +71,7 @@ class _NamedArrays(DeclaredUnits):
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         check_labels_of_array_declaration(self)
-        for name in ("path", "features", "labels"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        require_settings_are_texts(self, "path", "features", "labels")
         if self.features == self.labels:
             raise ValueError(f"Expected dataset.features={self.features} and labels to be two arrays.")
         if self.unit_column in (self.features, self.labels):

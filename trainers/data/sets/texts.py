@@ -24,6 +24,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.columns import Column, positions_in_list
 from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.mismatches import mismatches_refused
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import (
     check_bound_fits_one_byte,
@@ -204,7 +205,9 @@ class Phrases(FromFiles):
         for file in (PRIVATE_FILE, PUBLIC_FILE):
             rows = labelled_texts_by_line_number(contents[file], file)
             labels = Column.from_cells(HEADER[1], file, {line: label for line, (_, label) in rows.items()})
-            yield self._features_of_texts([text for text, _ in rows.values()]), positions_in_list(labels, LABELS)
+            with mismatches_refused() as found:
+                positions = positions_in_list(labels, LABELS, found)
+            yield self._features_of_texts([text for text, _ in rows.values()]), positions
 
     @abstractmethod
     def _features_of_texts(self, texts: Sequence[str]) -> NDArray[np.generic]:
