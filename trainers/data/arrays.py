@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.accounting.printing import escape_invisible_characters
+from dpsweep.trainers.data.columns import clamp_and_scale_to_0_1
 from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -277,6 +278,4 @@ def scaling_of_bounded_features(dtype: np.dtype[np.generic], bounds: Bounds) -> 
 
 def clamp_and_scale(features: NDArray[np.generic], bounds: Bounds) -> NDArray[np.float32]:
     """Numbers clamped to `bounds` and scaled to [0, 1], float32; computed in float64."""
-    low, high = bounds
-    scaled: NDArray[np.float64] = (np.clip(features.astype(np.float64), low, high) - low) / (high - low)
-    return scaled.astype(np.float32)
+    return clamp_and_scale_to_0_1(features.astype(np.float64), bounds).astype(np.float32)

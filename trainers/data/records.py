@@ -109,6 +109,19 @@ IGNORED = -1
 """The label of a position of a sequence that has none."""
 
 
+def next_token_targets(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
+    """The token after each [n, length]; `IGNORED` where only padding follows.
+
+    >>> next_token_targets(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
+    [[6, 7, -1, -1], [0, 6, -1, -1]]
+    """
+    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
+    follows[:, :-1] = tokens[:, 1:]
+    is_last_part = np.logical_and.accumulate((tokens == padding)[:, ::-1], axis=1)[:, ::-1]
+    follows[:, :-1][is_last_part[:, 1:]] = IGNORED
+    return follows
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
     """The map x -> (x / scale - mean) / std by public constants, the same for every record."""

@@ -8,7 +8,6 @@ the records. Gisette has the handwritten digits 4 and 9 as 5000 features, of whi
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import checked_public_bounds, parse_finite_number
+from dpsweep.trainers.data.columns import checked_public_bounds
 from dpsweep.trainers.data.feature_columns import NumberColumn
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import (
@@ -77,17 +76,13 @@ class NumberFile:
         for place, line in enumerate(lines, start=first):
             if (cells := line.count(mark) + 1) != len(self.columns):
                 raise BadInput(f"Expected {len(self.columns)} values in line {place} of {self.file}, got {cells}.")
-        text = mark.join(line.split(mark, self.texts)[-1] for line in lines)
+        numbers = range(self.texts, len(self.columns))
         try:
-            with warnings.catch_warnings(action="error"):
-                numbers = np.fromstring(text, dtype=np.int64, sep=self.separator)
-        except (ValueError, DeprecationWarning) as error:  # older numpy warns where newer numpy raises
+            table = np.loadtxt(lines, np.int64, comments=None, delimiter=self.separator, usecols=numbers, ndmin=2)
+        except ValueError as error:
             raise self._error_for_first_wrong_cell(lines, first) from error
-        if numbers.size != len(lines) * len(self.limits):
-            raise self._error_for_first_wrong_cell(lines, first)
-        table = numbers.reshape(len(lines), len(self.limits))
         low, high = np.array(self.limits).T
-        if not ((low <= table) & (table <= high)).all():
+        if len(table) != len(lines) or not ((low <= table) & (table <= high)).all():  # numpy leaves empty lines out
             raise self._error_for_first_wrong_cell(lines, first)
         return table
 
@@ -96,13 +91,9 @@ class NumberFile:
         for place, line in enumerate(lines, start=first):
             cells = line.decode("utf-8", "replace").split(self.separator)[self.texts :]
             for cell, name, (low, high) in zip(cells, self.columns[self.texts :], self.limits, strict=True):
-                where = f"{name} in line {place} of {self.file}"
-                try:
-                    number = parse_finite_number(cell, where)
-                except BadInput as refusal:
-                    return refusal
-                if not (low <= number <= high and _WHOLE.fullmatch(cell.strip())):
-                    return BadInput(f"Expected {where} to be a whole number{_limits_text(low, high)}, got {cell!r}.")
+                if not (_WHOLE.fullmatch(cell.strip()) and low <= int(cell) <= high):
+                    whole = f"a whole number{_limits_text(low, high)}"
+                    return BadInput(f"Expected {name} in line {place} of {self.file} to be {whole}, got {cell!r}.")
         return BadInput(f"Expected whole numbers in lines {first} to {first + len(lines) - 1} of {self.file}.")
 
 

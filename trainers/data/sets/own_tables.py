@@ -42,7 +42,7 @@ from dpsweep.trainers.data.preprocessing import (
     preprocessing_form_of_feature_columns,
     preprocessing_form_of_labelled_tokens,
 )
-from dpsweep.trainers.data.records import IGNORED, Records
+from dpsweep.trainers.data.records import Records, next_token_targets
 from dpsweep.trainers.data.table_files import TableFile, table_reader_for_file
 from dpsweep.trainers.data.targets import (
     check_labels_or_target_declared,
@@ -394,16 +394,3 @@ class TextSequences(_UserTexts):
                 f"Expected {self.text} in row {longer.argmax() + 1} of {self.file} to have at most {length} tokens, as "
                 "dataset.shape; say dataset.cut=true to cut longer texts off."
             )
-
-
-def next_token_targets(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
-    """The token after each [n, length]; `IGNORED` where only padding follows.
-
-    >>> next_token_targets(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
-    [[6, 7, -1, -1], [0, 6, -1, -1]]
-    """
-    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
-    follows[:, :-1] = tokens[:, 1:]
-    is_last_part = np.logical_and.accumulate((tokens == padding)[:, ::-1], axis=1)[:, ::-1]
-    follows[:, :-1][is_last_part[:, 1:]] = IGNORED
-    return follows
