@@ -230,7 +230,7 @@ def number_of_tokenizer_entries(tokenizer: bytes, path: str) -> int:
         raise BadInput(f"Expected {TOKENIZER} in {path} to have a vocabulary: {cause!r}.") from cause
 
 
-def require_installed_package(package: str) -> None:
+def require_installed_package(package: str, purpose: str = "a Hugging Face model") -> None:
     """Raises `BadInput` with the command that installs it unless the package is installed."""
     if find_spec(package) is None:
-        raise BadInput(f"Expected {package} to be installed for a Hugging Face model: pip install 'dpsweep[hf]'.")
+        raise BadInput(f"Expected {package} to be installed for {purpose}: pip install 'dpsweep[hf]'.")
