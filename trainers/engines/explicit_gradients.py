@@ -61,8 +61,8 @@ def is_gradient_algorithm_correct(model: nn.Module, inputs: Tensor, loss: Loss, 
     parameters = trainable_parameters(model)
     with torch.no_grad():
         targets = loss.unlikely_targets(torch.cat([model(probe[None]) for probe in probes]))
-    expected = per_example_gradients_by_loop(model, parameters, probes, targets, loss)
-    return _are_gradients_close(per_example(model, parameters, probes, targets, loss), expected)
+    gradients = per_example(model, parameters, probes, targets, loss)
+    return _are_gradients_close(gradients, per_example_gradients_by_loop(model, parameters, probes, targets, loss))
 
 
 def is_gradient_algorithm_correct_in_float64(
