@@ -146,10 +146,6 @@ class TableOfTexts(ABC):
     dialect: Dialect = PLAIN
 
     @abstractmethod
-    def require_reader_library(self) -> None:
-        """Refuse the format where its library is not installed."""
-
-    @abstractmethod
     def content_hash_of_table(self) -> Content:
         """The content that identifies the table."""
 
@@ -225,9 +221,6 @@ _ENCODING_ADVICE = "dataset.encoding=cp1252 (or latin-1, or another) declares ho
 @dataclass(frozen=True, kw_only=True)
 class CsvTable(TableOfTexts):
     """A CSV file with a header, compressed or not."""
-
-    def require_reader_library(self) -> None:
-        """Do nothing: Python reads CSV files."""
 
     def content_hash_of_table(self) -> Content:
         """The bytes of the file, decompressed: the same in every compression."""
@@ -371,6 +364,15 @@ def _opened_zip_member(path: Path, file: str, stack: ExitStack) -> IO[bytes]:
 SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
+def require_spreadsheet_reader(file: str) -> None:
+    """Refuse a workbook where its reader is not installed."""
+    if find_spec("python_calamine") is None:
+        raise BadInput(
+            f"Expected python-calamine to be installed, which reads {file}: pip install 'dpsweep[excel]', or save the "
+            "sheet as CSV."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spreadsheet(TableOfTexts):
     """The one sheet of a workbook, with a header in its first row; `file` is its name in messages.
@@ -382,14 +384,6 @@ class Spreadsheet(TableOfTexts):
     place = "row"
 
     _rows: list[list[str]] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    def require_reader_library(self) -> None:
-        """Refuse a workbook where its reader is not installed."""
-        if find_spec("python_calamine") is None:
-            raise BadInput(
-                f"Expected python-calamine to be installed, which reads {self.file}: pip install 'dpsweep[excel]', or "
-                "save the sheet as CSV."
-            )
 
     def content_hash_of_table(self) -> Content:
         """The texts of all cells: what formats and formulas a workbook has plays no part."""
@@ -403,7 +397,6 @@ class Spreadsheet(TableOfTexts):
 
     def _sheet_rows(self) -> list[list[str]]:
         """The cells of the sheet as texts."""
-        self.require_reader_library()
         from python_calamine import CalamineWorkbook
 
         if not self._rows:
