@@ -77,15 +77,6 @@ class Units:
         sizes = np.bincount(places, minlength=len(drawn))
         return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
 
-    @property
-    def weight_of_each_record_in_unit(self) -> NDArray[np.float64]:
-        """1 over the number of records of each record's unit [n]."""
-        return 1 / np.bincount(self.of, minlength=len(self))[self.of]
-
-    def mean_per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean of each unit's records' `values` [n]."""
-        return np.bincount(self.of, weights=values, minlength=len(self)) / self.records_per_unit
-
 
 def assign_units_and_cap_records(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
     """The records with the units that `identifiers` [n] name, at most `cap` per unit; equal identifiers are one unit.
@@ -351,12 +342,14 @@ class Records:
 
     def mean_quality_of_each_unit(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `qualities` [n]."""
-        return qualities if self.units is None else self.units.mean_per_unit(qualities)
+        if self.units is None:
+            return qualities
+        return np.bincount(self.units.of, qualities, minlength=len(self.units)) / self.units.records_per_unit
 
     @property
     def weight_of_each_record_in_unit(self) -> NDArray[np.float64]:
         """The weight of each record [n] in its unit; the weights of one unit add up to 1."""
-        return np.ones(len(self)) if self.units is None else self.units.weight_of_each_record_in_unit
+        return np.ones(len(self)) if self.units is None else 1 / self.units.records_per_unit[self.units.of]
 
     def select(self, index: Index) -> Records:
         """The records at `index`, in its order, with their units; their features are not copied."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.arrays import check_labels_are_class_numbers
+from dpsweep.trainers.data.arrays import check_labels_are_class_numbers, require_one_for_each_record
 from dpsweep.trainers.data.columns import (
     checked_public_range,
     checked_public_texts,
@@ -70,10 +70,7 @@ def scaled_targets_of_array(
     numbers: NDArray[np.generic], records: int, target: tuple[float, float], where: str
 ) -> NDArray[np.float32]:
     """Finite numbers [n], clamped to their public range and scaled to [0, 1]; anything else is refused."""
-    if numbers.dtype.kind not in "biuf":
-        raise BadInput(f"Expected {where} to hold real numbers, got {numbers.dtype}.")
-    if numbers.shape != (records,):
-        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(numbers.shape)}.")
+    require_one_for_each_record(numbers, records, "biuf", "real numbers", where)
     exact = numbers.astype(np.float64)
     wrong = ~np.isfinite(exact)
     if wrong.any():
