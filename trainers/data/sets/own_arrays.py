@@ -47,7 +47,7 @@ from dpsweep.trainers.data.targets import (
     form_with_target,
     labels_of_array,
 )
-from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
+from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class, error_as_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -362,7 +362,7 @@ class TorchDataset(DeclaredUnits):
         try:
             units = np.asarray(getattr(source, str(self.unit_column)))
         except Exception as error:  # the user's own code may raise anything
-            raise BadInput(f"Expected {where} to say whose each record is, got {_error_as_one_line(error)}.") from error
+            raise BadInput(f"Expected {where} to say whose each record is, got {error_as_one_line(error)}.") from error
         return unit_identifier_of_each_record(units, size, where)
 
     def _dataset_and_record_count(self) -> tuple[Any, int]:
@@ -382,7 +382,7 @@ class TorchDataset(DeclaredUnits):
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
                 f"Expected dataset.source._target_={self._target_import_path} to make a dataset with a length, "
-                f"got {_error_as_one_line(error)}."
+                f"got {error_as_one_line(error)}."
             ) from error
 
     @property
@@ -402,10 +402,5 @@ class TorchDataset(DeclaredUnits):
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
                 f"Expected {self._target_import_path} to give an input and {what} as label at index {index}, "
-                f"got {_error_as_one_line(error)}."
+                f"got {error_as_one_line(error)}."
             ) from error
-
-
-def _error_as_one_line(error: Exception) -> str:
-    """An error from the user's code as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
