@@ -90,3 +90,8 @@ def _top_package_of_importer() -> str:
 
 def _top_package_of_frame(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def error_as_one_line(error: Exception) -> str:
+    """An error from the user's code, or about a file of the user's, as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

@@ -270,7 +270,7 @@ class RecordAttack:
         from torch.nn.utils import parameters_to_vector
 
         from dpsweep.trainers.engines.interface import trainable_parameters
-        from dpsweep.trainers.models.checks import error_as_one_line
+        from dpsweep.trainers.user_modules import error_as_one_line
 
         config = self.config_on_audited_records(self.plan.trials[0].config)
         declaration, device = declaration_from_config(self.plan.trials[0].config), self.machine.device

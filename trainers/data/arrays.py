@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.accounting.printing import escape_invisible_characters
+from dpsweep.trainers.data.columns import clamp_and_scale_to_0_1
 from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -187,12 +188,17 @@ def check_features_are_real_of_shape(
         raise BadInput(f"Expected {where} of shape [n, {', '.join(map(str, shape))}], got {list(stored)}.")
 
 
+def require_one_for_each_record(values: NDArray[np.generic], records: int, kinds: str, what: str, where: str) -> None:
+    """Refuse an array of another type than numpy's `kinds`, in words `what`, or of another shape than [records]."""
+    if values.dtype.kind not in kinds:
+        raise BadInput(f"Expected {where} to hold {what}, got {values.dtype}.")
+    if values.shape != (records,):
+        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(values.shape)}.")
+
+
 def check_labels_are_class_numbers(labels: NDArray[np.generic], records: int, classes: int, where: str) -> None:
     """Refuse anything but whole numbers [n] in 0..classes-1."""
-    if labels.dtype.kind not in "biu":
-        raise BadInput(f"Expected {where} to hold whole numbers, got {labels.dtype}.")
-    if labels.shape != (records,):
-        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(labels.shape)}.")
+    require_one_for_each_record(labels, records, "biu", "whole numbers", where)
     wrong = (labels < 0) | (labels >= classes)  # type: ignore[operator]
     if wrong.any():
         first = int(wrong.argmax())
@@ -201,10 +207,7 @@ def check_labels_are_class_numbers(labels: NDArray[np.generic], records: int, cl
 
 def unit_identifier_of_each_record(units: NDArray[np.generic], records: int, where: str) -> list[bytes]:
     """The units that texts or whole numbers [n] identify, one for each record; an empty text is refused."""
-    if units.dtype.kind not in "iuU":
-        raise BadInput(f"Expected {where} to hold texts or whole numbers, got {units.dtype}.")
-    if units.shape != (records,):
-        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(units.shape)}.")
+    require_one_for_each_record(units, records, "iuU", "texts or whole numbers", where)
     texts = [str(unit).strip() for unit in units.tolist()]
     if "" in texts:
         raise BadInput(f"Expected {where} to say whose record it is, got nothing at index {texts.index('')}.")
@@ -277,6 +280,4 @@ def scaling_of_bounded_features(dtype: np.dtype[np.generic], bounds: Bounds) -> 
 
 def clamp_and_scale(features: NDArray[np.generic], bounds: Bounds) -> NDArray[np.float32]:
     """Numbers clamped to `bounds` and scaled to [0, 1], float32; computed in float64."""
-    low, high = bounds
-    scaled: NDArray[np.float64] = (np.clip(features.astype(np.float64), low, high) - low) / (high - low)
-    return scaled.astype(np.float32)
+    return clamp_and_scale_to_0_1(features.astype(np.float64), bounds).astype(np.float32)

@@ -78,17 +78,10 @@ class TableColumn(Places, Protocol):
         """The values as texts, one for each record; a missing one is empty."""
 
 
-def positions_in_list(column: TableColumn, listed: Sequence[str], found: Mismatches | None = None) -> NDArray[np.int64]:
-    """The position of each value in the public list [n]; a value that is not in the list is a mismatch.
-
-    Without `found` a mismatch is refused at once.
-    """
+def positions_in_list(column: TableColumn, listed: Sequence[str], found: Mismatches) -> NDArray[np.int64]:
+    """The position of each value in the public list [n]; a value that is not in the list is a mismatch."""
     positions = column.places_in_list(listed)
-    if found is None:
-        with mismatches_refused() as all_of_it:
-            add_unlisted_values(column, positions < 0, listed, all_of_it)
-    else:
-        add_unlisted_values(column, positions < 0, listed, found)
+    add_unlisted_values(column, positions < 0, listed, found)
     return positions
 
 
@@ -146,7 +139,7 @@ class Column:
     def days(self, form: str, found: Mismatches) -> NDArray[np.float64]:
         """The days [n] since 1970; NaN for an empty cell, and for a mismatch."""
         expected = f"to be a day as {datetime(2026, 11, 26).strftime(form)} (dataset.date_format)"
-        return self._parsed(lambda cell: _day_in_text(cell, form), expected, lambda value: "", found)
+        return self._parsed(lambda cell: days_since_1970(cell, form), expected, lambda value: "", found)
 
     def places_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each cell in the public list [n], `UNLISTED` or `EMPTY`."""
@@ -176,7 +169,10 @@ class Column:
         self, parse: Callable[[str], float], expected: str, advice: Callable[[str], str], found: Mismatches
     ) -> NDArray[np.float64]:
         """The number [n] that each cell stands for; NaN for an empty one, and for a mismatch."""
-        of_value = np.array([parse(value) if value else math.nan for value in self.values] or [math.nan])
+        of_value = np.full(max(1, len(self.values)), math.nan)
+        for place, value in enumerate(self.values):
+            with suppress(ValueError):  # no number or day: a mismatch
+                of_value[place] = parse(value) if value else math.nan
         numbers: NDArray[np.float64] = of_value[self.codes]
         found.add(self, np.isnan(numbers) & ~self._is_empty, expected, advice)
         return numbers
@@ -258,12 +254,9 @@ MISSING_WORDS = frozenset(
 """Words that often stand for an empty cell, in lower case; they are never read so unless it is declared."""
 
 
-def _day_in_text(cell: str, form: str) -> float:
-    """The days since 1970 of a day in this form, NaN for any other text."""
-    try:
-        return float((datetime.strptime(cell, form).date() - date(1970, 1, 1)).days)
-    except ValueError:
-        return math.nan
+def days_since_1970(day: str, form: str = ISO) -> float:
+    """The days since 1970 of a day in this form; raises ValueError for any other text."""
+    return float((datetime.strptime(day, form).date() - date(1970, 1, 1)).days)
 
 
 def check_header_has_columns_once(header: Sequence[str], names: Sequence[str], where: str) -> None:
@@ -278,17 +271,6 @@ def clamp_and_scale_to_0_1(numbers: NDArray[np.float64], bounds: Bounds) -> NDAr
     """Numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
     low, high = bounds
     return (np.clip(numbers, low, high) - low) / (high - low)
-
-
-def parse_finite_number(cell: str, where: str) -> float:
-    """The finite number in a cell, or `BadInput` that names the cell by `where`."""
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise BadInput(f"Expected {where} to be a finite number, got {cell!r}.")
-    return number
 
 
 def checked_public_texts(name: str, values: Sequence[object]) -> tuple[str, ...]:

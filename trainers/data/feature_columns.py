@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from dpsweep.trainers.data.columns import (
     add_unlisted_values,
     clamp_and_scale_to_0_1,
     composed_text,
+    days_since_1970,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class DayColumn(_RangedColumn):
 
     def inputs(self, column: TableColumn, found: Mismatches) -> NDArray[np.float64]:
         """The scaled number of days."""
-        days = column.days(self.date_format, found) - _days_since_1970(self.first)
+        days = column.days(self.date_format, found) - days_since_1970(self.first)
         return self._inputs_of_numbers(days, column, found, "day")
 
     @property
@@ -130,23 +130,6 @@ class DayColumn(_RangedColumn):
         constant = {} if self.missing is None else {"missing": self.missing}
         days = {"low": self.bounds[0], "high": self.bounds[1], "first_day": self.first, "format": self.date_format}
         return {"name": self.name, **days, **constant}
-
-
-def day_range(first: str, last: str) -> Bounds:
-    """The range of the days since the first one; raises ValueError unless both are days, and the last is later."""
-    days = _days_since_1970(last) - _days_since_1970(first)
-    if days <= 0:
-        raise ValueError(f"{last} is not after {first}")
-    return 0.0, float(days)
-
-
-def days_since(first: str, day: str) -> float:
-    """The days from the first one to another."""
-    return float(_days_since_1970(day) - _days_since_1970(first))
-
-
-def _days_since_1970(day: str) -> int:
-    return (datetime.strptime(day, "%Y-%m-%d").date() - date(1970, 1, 1)).days
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,13 +234,15 @@ def _constant_text(name: str, constant: object) -> str | None:
 def _day_column(name: str, days: Sequence[str], constant: object, date_format: str) -> DayColumn:
     try:
         first, last = days
-        bounds = day_range(first, last)
-        missing = None if constant is None else days_since(first, str(constant))
+        begin, end = map(days_since_1970, (first, last))
+        if end <= begin:
+            raise ValueError(f"{last} is not after {first}")
+        missing = None if constant is None else days_since_1970(str(constant)) - begin
     except (TypeError, ValueError) as cause:
         raise ValueError(
             f"Expected dataset.dates.{name}={days} to be the first and the last day, as [2015-01-01, 2024-12-31], and "
             f"dataset.missing.{name} a day as well: {cause}. dataset.date_format says how the file writes days."
         ) from cause
-    if missing is not None and not 0 <= missing <= bounds[1]:
+    if missing is not None and not 0 <= missing <= end - begin:
         raise ValueError(f"Expected dataset.missing.{name}={constant} to be a day from {first} to {last}.")
-    return DayColumn(name=name, bounds=bounds, missing=missing, first=first, date_format=date_format)
+    return DayColumn(name=name, bounds=(0.0, end - begin), missing=missing, first=first, date_format=date_format)

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from inspect import get_annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpsweep.accounting.errors import BadInput
@@ -15,7 +16,6 @@ from dpsweep.trainers.data.records import assign_units_and_cap_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.preprocessing import Form
@@ -159,6 +159,12 @@ class Declared(DataSet):
     leaves_out: ClassVar[str | None] = None
     """The only rule that a derived class knows."""
 
+    sizes: ClassVar[tuple[int | str, ...]] = ()
+    """The sizes of `shape` that a derived class knows: numbers, or what they count; empty if it knows all shapes."""
+
+    only_classes: ClassVar[int | None] = None
+    """The only number of classes that a derived class knows; None if it knows all numbers."""
+
     name: str
     records: int
     test_records: int
@@ -174,10 +180,20 @@ class Declared(DataSet):
         if self.left_out not in (None, self.leaves_out):
             known = "null" if self.leaves_out is None else f"null or {self.leaves_out!r}"
             raise ValueError(f"Expected dataset.left_out={self.left_out!r} to be {known}.")
+        if self.sizes and not _are_known_sizes(self.shape, self.sizes):
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{', '.join(map(str, self.sizes))}].")
+        if self.only_classes not in (None, self.classes):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {self.only_classes}.")
         self._check_declared_fields()
 
     def _check_declared_fields(self) -> None:
         """Refuse other invalid fields of the declaration, and turn lists from YAML into tuples."""
+
+
+def _are_known_sizes(shape: tuple[int, ...], sizes: tuple[int | str, ...]) -> bool:
+    return len(shape) == len(sizes) and all(
+        isinstance(known, str) or size == known for size, known in zip(shape, sizes, strict=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +244,41 @@ def check_dataset_declaration(dataset: DataSet) -> None:
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
     _check_units_declared_completely(dataset)
+
+
+def require_settings_are_texts(dataset: DataSet, *names: str) -> None:
+    """Refuse settings that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
+    for name in names:
+        value = getattr(dataset, name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
+
+
+def require_distinct_columns(keys: str, columns: Sequence[str | None]) -> None:
+    """Refuse a column that several of these keys name; None stands for a key without a column."""
+    names = [name for name in columns if name is not None]
+    if len(set(names)) != len(names):
+        raise ValueError(f"Expected dataset.{keys}={names} to be distinct.")
+
+
+def check_classes_are_labels(dataset: DataSet, labels: Sequence[str]) -> None:
+    """Refuse another number of classes than that of the public list of labels."""
+    if dataset.classes != len(labels):
+        raise ValueError(f"Expected dataset.classes={dataset.classes} == {len(labels)}, as many as labels.")
+
+
+def check_public_file_declaration(dataset: DataSet, private_key: str, public_key: str, content: str) -> None:
+    """Refuse public records in the file or folder of the private ones, without their number, or without a file."""
+    private, public = getattr(dataset, private_key), getattr(dataset, public_key)
+    if public is not None and (not isinstance(public, str) or not public):
+        raise ValueError(f"Expected dataset.{public_key}={public!r} to be null or a text.")
+    if (public is None) is not (dataset.test_records == 0):
+        raise ValueError(
+            f"Expected dataset.test_records={dataset.test_records} with dataset.{public_key}={public}: 0 and null, or "
+            f"the number of its {content} and its path."
+        )
+    if public is not None and Path(public).expanduser() == Path(private).expanduser():
+        raise ValueError(f"Expected dataset.{public_key}={public} to be another one than dataset.{private_key}.")
 
 
 def _check_units_declared_completely(dataset: DataSet) -> None:

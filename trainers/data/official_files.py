@@ -15,7 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -162,16 +162,9 @@ class Official:
         Guarantee: opens only downloads, whose checksums it verifies.
         Errors: `BadInput`, one sentence that names the missing file and the folder for it.
         """
-        if folder is not None and not folder.is_dir():
-            raise BadInput(f"Expected data={folder} to be an existing folder.")
-        for place in self._candidate_folders(folder):
-            if paths := self._file_paths_if_all_in_folder(place):
-                return paths
-        if paths := self._file_paths_from_several_folders(folder):
+        if paths := self._local_file_paths(folder):
             return paths
-        sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
-        if len(sums) < len(self.downloads):
-            raise BadInput(self._missing_files_advice(name, folder, "offers nothing with a known checksum to download"))
+        sums = self._checksums_of_downloads(name, folder)
         try:
             return tuple(
                 download_file_unless_present(
@@ -189,17 +182,14 @@ class Official:
 
         Guarantee: opens and downloads nothing.
         """
-        if folder is not None and not folder.is_dir():
-            return f"Expected data={folder} to be an existing folder."
-        if any(
-            map(self._file_paths_if_all_in_folder, self._candidate_folders(folder))
-        ) or self._file_paths_from_several_folders(folder):
-            return ""
-        if None in self.downloads.values():
-            return self._missing_files_advice(name, folder, "offers nothing with a known checksum to download")
         cache = download_cache_folder_of_dataset(name)
-        if all((cache / file).is_file() for file in self.downloads):
-            return ""
+        try:
+            if self._local_file_paths(folder) or all(
+                (cache / file).is_file() for file in self._checksums_of_downloads(name, folder)
+            ):
+                return ""
+        except BadInput as missing:
+            return str(missing)
         looked = f"in {folder} or {cache}" if folder else f"in {cache}, and no data=<folder> (or DPSWEEP_DATA) is given"
         return f"{name} is not {looked}: a sweep downloads {', '.join(self.downloads)} from {self.url}."
 
@@ -219,6 +209,21 @@ class Official:
         """
         return read_contents(self.find_or_download_files(name, folder), self.contents)
 
+    def _local_file_paths(self, folder: Path | None) -> tuple[Path, ...]:
+        """The data set's files in one place or collected from several; empty if one is nowhere."""
+        if folder is not None and not folder.is_dir():
+            raise BadInput(f"Expected data={folder} to be an existing folder.")
+        places = tuple(self._candidate_folders(folder))
+        complete = next(filter(None, map(self._file_paths_if_all_in_folder, places)), None)
+        return complete or self._file_paths_from_several_folders(places)
+
+    def _checksums_of_downloads(self, name: str, folder: Path | None) -> dict[str, str]:
+        """The md5 of each published file; `BadInput` if one is not known, so that nothing can be downloaded."""
+        sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
+        if len(sums) < len(self.downloads):
+            raise BadInput(self._missing_files_advice(name, folder, "offers nothing with a known checksum to download"))
+        return sums
+
     def _candidate_folders(self, folder: Path | None) -> Iterator[Path]:
         """The folders that may contain the files: the data set's folders first, then the user's folder itself."""
         for below in map(Path, self.folders):
@@ -235,9 +240,8 @@ class Official:
         published = tuple(place / file for file in self.downloads)
         return published if all(path.is_file() for path in published) else ()
 
-    def _file_paths_from_several_folders(self, folder: Path | None) -> tuple[Path, ...]:
+    def _file_paths_from_several_folders(self, places: Sequence[Path]) -> tuple[Path, ...]:
         """The data set's files collected from several places; empty if one is in none of them."""
-        places = tuple(self._candidate_folders(folder))
         paths = [
             next(filter(None, (_existing_plain_or_gzip_path(place / file) for place in places)), None)
             for file in self.contents
@@ -275,7 +279,12 @@ def _existing_plain_or_gzip_path(path: Path) -> Path | None:
 
 @dataclass(frozen=True, kw_only=True)
 class FromFiles(Declared, ABC):
-    """A data set that reads its records from official files; some or all files are private."""
+    """A data set that reads its records from official files.
+
+    `private_files` are those with private records; all of them if it names none.
+    """
+
+    private_files: ClassVar[tuple[str, ...]] = ()
 
     files: Official
 
@@ -292,7 +301,8 @@ class FromFiles(Declared, ABC):
         if not self.files.has_all_checksums:
             for _ in self._private_and_public_arrays(self.files.read_verified_contents(self.name, folder)):
                 pass
-        return self.files.content_hashes_of_verified_private_files(self.name, folder, self._private_file_names)
+        private = self.private_files or tuple(self.files.contents)
+        return self.files.content_hashes_of_verified_private_files(self.name, folder, private)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private records, and the public ones where there are any."""
@@ -310,11 +320,6 @@ class FromFiles(Declared, ABC):
             )
         )
         return private, public[0] if public else None
-
-    @property
-    @abstractmethod
-    def _private_file_names(self) -> tuple[str, ...]:
-        """The files that hold private records."""
 
     @property
     def _scaling_to_inputs(self) -> Scaling:

@@ -21,6 +21,7 @@ import numpy as np
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.records import DIGEST_BYTES
+from dpsweep.trainers.user_modules import error_as_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,7 +151,7 @@ class PictureDeclaration:
             with _no_warnings_of_pillow(), Image.open(BytesIO(content), formats=FORMATS) as picture:
                 return self._defect_before_decoding(picture, content) or self._upright_pixels(picture, content)
         except Exception as error:  # noqa: BLE001 - damaged files make Pillow raise errors of many kinds
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
+            reason = error_as_one_line(error)
             got = "another kind of file" if "cannot identify" in reason else reason
             return _Defect(expected="to be a whole PNG or JPEG picture", got=got)
 

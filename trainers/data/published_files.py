@@ -101,7 +101,6 @@ NOT_THERE = "nothing is downloaded. If the folder was moved, give the command of
 UNKNOWN = "not stated"
 """The licence of a folder whose model card states none."""
 
-_LICENCE = re.compile(r"^license:\s*[\"']?([\w.\- ]+)", re.MULTILINE)
 _HEADING = re.compile(r"^# (.{1,80})$", re.MULTILINE)
 _CACHED = "models--"
 """How the cache of Hugging Face begins the name of a model's folder."""
@@ -142,9 +141,8 @@ class PretrainedFolder:
     @property
     def licence(self) -> str:
         """The licence that the model card states at its top, else `UNKNOWN`."""
-        _, head, _ = self._model_card_split_at_header()
-        match = _LICENCE.search(head)
-        return match[1].strip() if match else UNKNOWN
+        licence = self._keys_of_model_card.get("license")
+        return licence if isinstance(licence, str) else UNKNOWN
 
     @property
     def architecture_settings(self) -> dict[str, Any]:
@@ -162,14 +160,7 @@ class PretrainedFolder:
     @property
     def names_of_training_data(self) -> tuple[str, ...]:
         """The data sets that the model card names at its top; empty if it names none."""
-        import yaml
-
-        _, head, _ = self._model_card_split_at_header()
-        try:
-            keys = yaml.safe_load(head)
-        except yaml.YAMLError:
-            return ()
-        names = keys.get("datasets") if isinstance(keys, Mapping) else None
+        names = self._keys_of_model_card.get("datasets")
         return tuple(map(str, [names] if isinstance(names, str) else names or ()))
 
     @property
@@ -190,6 +181,18 @@ class PretrainedFolder:
     def tokenizer_file_bytes(self) -> bytes:
         """The bytes of `tokenizer.json`."""
         return self._read_file_bytes(TOKENIZER)
+
+    @property
+    def _keys_of_model_card(self) -> Mapping[str, Any]:
+        """The keys at the top of the model card; none where they cannot be read."""
+        import yaml
+
+        _, head, _ = self._model_card_split_at_header()
+        try:
+            keys = yaml.safe_load(head)
+        except yaml.YAMLError:
+            return {}
+        return keys if isinstance(keys, Mapping) else {}
 
     def _model_card_split_at_header(self) -> tuple[str, str, str]:
         """The model card as the text before, in and after its header of keys; empty texts where there is none."""
@@ -230,7 +233,7 @@ def number_of_tokenizer_entries(tokenizer: bytes, path: str) -> int:
         raise BadInput(f"Expected {TOKENIZER} in {path} to have a vocabulary: {cause!r}.") from cause
 
 
-def require_installed_package(package: str) -> None:
+def require_installed_package(package: str, purpose: str = "a Hugging Face model") -> None:
     """Raises `BadInput` with the command that installs it unless the package is installed."""
     if find_spec(package) is None:
-        raise BadInput(f"Expected {package} to be installed for a Hugging Face model: pip install 'dpsweep[hf]'.")
+        raise BadInput(f"Expected {package} to be installed for {purpose}: pip install 'dpsweep[hf]'.")

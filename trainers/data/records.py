@@ -77,15 +77,6 @@ class Units:
         sizes = np.bincount(places, minlength=len(drawn))
         return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
 
-    @property
-    def weight_of_each_record_in_unit(self) -> NDArray[np.float64]:
-        """1 over the number of records of each record's unit [n]."""
-        return 1 / np.bincount(self.of, minlength=len(self))[self.of]
-
-    def mean_per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean of each unit's records' `values` [n]."""
-        return np.bincount(self.of, weights=values, minlength=len(self)) / self.records_per_unit
-
 
 def assign_units_and_cap_records(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
     """The records with the units that `identifiers` [n] name, at most `cap` per unit; equal identifiers are one unit.
@@ -107,6 +98,19 @@ DIGEST_BYTES = 32
 
 IGNORED = -1
 """The label of a position of a sequence that has none."""
+
+
+def next_token_targets(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
+    """The token after each [n, length]; `IGNORED` where only padding follows.
+
+    >>> next_token_targets(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
+    [[6, 7, -1, -1], [0, 6, -1, -1]]
+    """
+    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
+    follows[:, :-1] = tokens[:, 1:]
+    is_last_part = np.logical_and.accumulate((tokens == padding)[:, ::-1], axis=1)[:, ::-1]
+    follows[:, :-1][is_last_part[:, 1:]] = IGNORED
+    return follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +177,7 @@ class FeatureRows:
         return not isinstance(self.array, torch.Tensor)
 
     def gather(self, index: Index) -> torch.Tensor:
-        """A copy of the rows at `index` of the selected ones."""
+        """A copy of the rows at `index` of the selected ones; torch gathers fastest by positions."""
         import torch
 
         positions = np.ascontiguousarray(self.positions[index])
@@ -254,17 +258,22 @@ class Records:
     @property
     def is_on_disk(self) -> bool:
         """Whether the features are read from disk, batch by batch."""
-        return isinstance(self.features, FeatureRows) and self.features.is_on_disk
+        return self._rows.is_on_disk
+
+    @cached_property
+    def _rows(self) -> FeatureRows:
+        """The features as rows of an array, those of a tensor at all of its positions."""
+        if isinstance(self.features, FeatureRows):
+            return self.features
+        return FeatureRows(array=self.features, positions=np.arange(len(self)))
 
     def stored_features(self, index: Index = slice(None)) -> torch.Tensor:
         """A copy of the features [k, *shape] of the records at `index`, as stored."""
-        return _gather_rows(self.features, index)
+        return self._rows.gather(index)
 
     def read_ahead(self, drawn: NDArray[np.int64]) -> None:
         """Begins to read the records of the drawn units, which are asked for next, if they are on disk."""
-        features = self.features
-        if isinstance(features, FeatureRows):
-            features.read_ahead(self.records_and_sizes_of_drawn_units(drawn)[0])
+        self._rows.read_ahead(self.records_and_sizes_of_drawn_units(drawn)[0])
 
     def inputs(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""
@@ -275,7 +284,7 @@ class Records:
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The labels [k] or [k, *shape] of the records at `index`, on `device`."""
-        return _gather_rows(self.labels, index).to(device=device)
+        return self.labels[_index_for_torch(index)].to(device=device)
 
     def bytes_of_each_record(self) -> Iterator[bytes]:
         """Each record's label and stored features as little-endian bytes, or their digests; alike on every machine."""
@@ -292,10 +301,9 @@ class Records:
         size = max(1, _BLOCK // max(1, math.prod(self.input_shape)))
         for start in range(0, len(self), size):
             block = slice(start, start + size)
-            stored = self.features.gather(block) if isinstance(self.features, FeatureRows) else self.features[block]
             yield tuple(  # type: ignore[misc]
                 array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-                for array in (self.labels[block].cpu().numpy(), stored.cpu().numpy())
+                for array in (self.labels[block].cpu().numpy(), self._rows.gather(block).cpu().numpy())
             )
 
     def keyed_hashes(self, key: bytes, size: int) -> NDArray[np.uint8]:
@@ -303,10 +311,8 @@ class Records:
 
         Those of records on disk are kept from the pass that checked the file, so that it is not read again.
         """
-        if self.stored is None and isinstance(self.features, FeatureRows):
-            known = self.features.known_hashes(key)
-            if known is not None:
-                return known
+        if self.stored is None and (known := self._rows.known_hashes(key)) is not None:
+            return known
         hashes = b"".join(
             blake2b(content, digest_size=size, key=key).digest() for content in self.bytes_of_each_record()
         )
@@ -336,38 +342,25 @@ class Records:
 
     def mean_quality_of_each_unit(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `qualities` [n]."""
-        return qualities if self.units is None else self.units.mean_per_unit(qualities)
+        if self.units is None:
+            return qualities
+        return np.bincount(self.units.of, qualities, minlength=len(self.units)) / self.units.records_per_unit
 
     @property
     def weight_of_each_record_in_unit(self) -> NDArray[np.float64]:
         """The weight of each record [n] in its unit; the weights of one unit add up to 1."""
-        return np.ones(len(self)) if self.units is None else self.units.weight_of_each_record_in_unit
+        return np.ones(len(self)) if self.units is None else 1 / self.units.records_per_unit[self.units.of]
 
     def select(self, index: Index) -> Records:
         """The records at `index`, in its order, with their units; their features are not copied."""
-        features = self.features
-        if not isinstance(features, FeatureRows):
-            features = FeatureRows(array=features, positions=np.arange(len(self)))
         units = None if self.units is None else self.units.units_of_selected_records(index)
         stored = None if self.stored is None else self.stored[index]
         labels = self.labels[_index_for_torch(index)]
-        return replace(self, features=features.select(index), labels=labels, units=units, stored=stored)
+        return replace(self, features=self._rows.select(index), labels=labels, units=units, stored=stored)
 
     def to(self, device: torch.device | str) -> Records:
         """The same records, stored on `device`."""
         return replace(self, features=self.features.to(device), labels=self.labels.to(device))
-
-
-def _gather_rows(stored: torch.Tensor | FeatureRows, index: Index) -> torch.Tensor:
-    """A copy of the rows at `index`: torch gathers rows by position several times faster than by any other index."""
-    import torch
-
-    if isinstance(stored, FeatureRows):
-        return stored.gather(index)
-    if isinstance(index, slice):
-        return stored[index].clone()
-    positions = np.flatnonzero(index) if index.dtype == np.bool_ else np.ascontiguousarray(index)
-    return stored.index_select(0, torch.from_numpy(positions).to(stored.device))
 
 
 def _index_for_torch(index: Index) -> torch.Tensor | slice:

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.columns import ColumnKind, check_header_has_columns_once, composed_text
-from dpsweep.trainers.data.text_tables import PLAIN, SPREADSHEETS, CsvTable, Dialect, Spreadsheet
+from dpsweep.trainers.data.text_tables import (
+    PLAIN,
+    SPREADSHEETS,
+    CsvTable,
+    Dialect,
+    Spreadsheet,
+    require_spreadsheet_reader,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,10 +41,20 @@ STATE, SPLITS = "state.json", "dataset_dict.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArrowTable:
-    """A table in a file or folder of this `kind`; `file` is its name in messages.
+class ArrowFormat:
+    """A format whose columns have types, by the `kind` of its files or folders.
 
-    `pieces` reads some of its columns, a number of rows at a time, and `schema` the names and types of all.
+    `pieces` reads some of the columns, a number of rows at a time, and `schema` the names and types of all.
+    """
+
+    kind: str
+    pieces: Callable[[Path, Sequence[str] | None], Iterator[pa.Table]] = field(repr=False)
+    schema: Callable[[Path], pa.Schema] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowTable:
+    """A table in a file or folder of this format; `file` is its name in messages.
 
     Rows are numbered from 0 in messages.
     Errors: `BadInput`, one sentence that names the file.
@@ -45,14 +62,7 @@ class ArrowTable:
 
     path: Path
     file: str
-    kind: str
-    pieces: Callable[[Path, Sequence[str] | None], Iterator[pa.Table]] = field(repr=False)
-    schema: Callable[[Path], pa.Schema] = field(repr=False)
-
-    def require_reader_library(self) -> None:
-        """Refuse the format where pyarrow is not installed."""
-        if find_spec("pyarrow") is None:
-            raise BadInput(f"Expected pyarrow to be installed, which reads {self.file}: pip install 'dpsweep[arrow]'.")
+    format: ArrowFormat
 
     def read_columns(self, names: Sequence[str]) -> dict[str, TypedColumn]:
         """The columns with these names."""
@@ -85,7 +95,7 @@ class ArrowTable:
         from dpsweep.trainers.data.typed_columns import kind_of_type
 
         with self._errors_refused():
-            schema = self.schema(self.path)
+            schema = self.format.schema(self.path)
         return {composed_text(field.name): kind_of_type(field.type) for field in schema}
 
     def content_hash_of_table(self) -> Content:
@@ -99,7 +109,7 @@ class ArrowTable:
         from dpsweep.trainers.data.typed_columns import column_type_and_values_as_bytes
 
         with self._errors_refused():
-            names = self.schema(self.path).names
+            names = self.format.schema(self.path).names
             alone = len({composed_text(name) for name in names}) == len(names)
             for read in [[composed_text(name)] for name in names] if alone else [None]:
                 table = pa.concat_tables(list(self._checked_pieces(read)), promote_options="permissive")
@@ -110,8 +120,8 @@ class ArrowTable:
     def _checked_pieces(self, names: Sequence[str] | None) -> Iterator[pa.Table]:
         """The pieces with these columns, each completely checked; one without rows if there is none."""
         with self._errors_refused():
-            empty = _select_columns(self.schema(self.path).empty_table(), names)
-            for piece in self.pieces(self.path, names):
+            empty = _select_columns(self.format.schema(self.path).empty_table(), names)
+            for piece in self.format.pieces(self.path, names):
                 piece.validate(full=True)
                 empty = None
                 yield piece
@@ -129,7 +139,7 @@ class ArrowTable:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".") or type(error).__name__
-            raise BadInput(f"Expected {self.file} to be a readable {self.kind}, got: {reason}.") from error
+            raise BadInput(f"Expected {self.file} to be a readable {self.format.kind}, got: {reason}.") from error
 
 
 def is_hugging_face_saved_dataset_folder(path: Path) -> bool:
@@ -257,9 +267,6 @@ class TableFile(Protocol):
     Errors: `BadInput`, one sentence that names the file.
     """
 
-    def require_reader_library(self) -> None:
-        """Refuse a format whose library is not installed."""
-
     def read_columns(self, names: Sequence[str]) -> Mapping[str, TableColumn]:
         """The columns with these names, each there once."""
 
@@ -273,32 +280,17 @@ class TableFile(Protocol):
         """The content that identifies the table."""
 
 
-def _parquet_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="Parquet file", pieces=parquet_pieces, schema=parquet_schema)
+_PARQUET = ArrowFormat(kind="Parquet file", pieces=parquet_pieces, schema=parquet_schema)
+_PARQUET_FOLDER = ArrowFormat(kind="folder of Parquet files", pieces=pieces_of_parquet_folder, schema=parquet_schema)
+_ARROW = ArrowFormat(kind="Arrow file", pieces=arrow_pieces, schema=arrow_schema)
+_SAVED_DATASET = ArrowFormat(kind="saved data set", pieces=pieces_of_saved_dataset, schema=arrow_schema)
 
-
-def _arrow_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="Arrow file", pieces=arrow_pieces, schema=arrow_schema)
-
-
-def _hugging_face_dataset_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="saved data set", pieces=pieces_of_saved_dataset, schema=arrow_schema)
-
-
-def _table_file_in_folder(path: Path, file: str) -> ArrowTable:
-    if is_hugging_face_saved_dataset_folder(path):
-        return _hugging_face_dataset_table_file(path, file)
-    return ArrowTable(
-        path=path, file=file, kind="folder of Parquet files", pieces=pieces_of_parquet_folder, schema=parquet_schema
-    )
-
-
-FORMATS: Mapping[str, Callable[[Path, str], ArrowTable]] = {
-    ".parquet": _parquet_table_file,
-    ".pq": _parquet_table_file,
-    ".arrow": _arrow_table_file,
-    ".feather": _arrow_table_file,
-    ".ipc": _arrow_table_file,
+FORMATS: Mapping[str, ArrowFormat] = {
+    ".parquet": _PARQUET,
+    ".pq": _PARQUET,
+    ".arrow": _ARROW,
+    ".feather": _ARROW,
+    ".ipc": _ARROW,
 }
 """The formats with types, by suffix; a table in a file with another suffix is read as CSV."""
 
@@ -315,10 +307,10 @@ def table_reader_for_file(name: str, file: str, folder: Path | None, dialect: Di
     """
     path = _require_existing_table_path(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
-        kind = Spreadsheet if path.suffix.lower() in SPREADSHEETS else CsvTable
-        table = kind(path=path, file=file, dialect=dialect)
-        table.require_reader_library()
-        return table
+        if path.suffix.lower() not in SPREADSHEETS:
+            return CsvTable(path=path, file=file, dialect=dialect)
+        require_spreadsheet_reader(file)
+        return Spreadsheet(path=path, file=file, dialect=dialect)
     if dialect != PLAIN:
         raise BadInput(
             f"Expected dataset.delimiter, decimal, encoding and na_values to be left out with {file}, whose columns "
@@ -335,9 +327,10 @@ def find_table_file_with_typed_columns(name: str, file: str, folder: Path | None
     path = _require_existing_table_path(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
         raise BadInput(f"Expected {file} to be a folder of save_to_disk, or a file with one of {', '.join(FORMATS)}.")
-    found = _table_file_in_folder(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
-    found.require_reader_library()
-    return found
+    if find_spec("pyarrow") is None:
+        raise BadInput(f"Expected pyarrow to be installed, which reads {file}: pip install 'dpsweep[arrow]'.")
+    of_folder = _SAVED_DATASET if is_hugging_face_saved_dataset_folder(path) else _PARQUET_FOLDER
+    return ArrowTable(path=path, file=file, format=FORMATS[path.suffix.lower()] if path.is_file() else of_folder)
 
 
 def _require_existing_table_path(name: str, file: str, folder: Path | None) -> Path:

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.arrays import check_labels_are_class_numbers
+from dpsweep.trainers.data.arrays import check_labels_are_class_numbers, require_one_for_each_record
 from dpsweep.trainers.data.columns import (
     checked_public_range,
     checked_public_texts,
     clamp_and_scale_to_0_1,
     positions_in_list,
 )
-from dpsweep.trainers.data.mismatches import Mismatches, mismatches_refused
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dpsweep.trainers.data.columns import TableColumn
     from dpsweep.trainers.data.interface import DataSet
+    from dpsweep.trainers.data.mismatches import Mismatches
     from dpsweep.trainers.data.preprocessing import Form
 
 _PRIME = 2**61 - 1
@@ -70,10 +70,7 @@ def scaled_targets_of_array(
     numbers: NDArray[np.generic], records: int, target: tuple[float, float], where: str
 ) -> NDArray[np.float32]:
     """Finite numbers [n], clamped to their public range and scaled to [0, 1]; anything else is refused."""
-    if numbers.dtype.kind not in "biuf":
-        raise BadInput(f"Expected {where} to hold real numbers, got {numbers.dtype}.")
-    if numbers.shape != (records,):
-        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(numbers.shape)}.")
+    require_one_for_each_record(numbers, records, "biuf", "real numbers", where)
     exact = numbers.astype(np.float64)
     wrong = ~np.isfinite(exact)
     if wrong.any():
@@ -130,15 +127,12 @@ def labels_of_array(
 
 
 def labels_of_columns(
-    columns: Sequence[TableColumn], dataset: DataSet, values: Sequence[str], found: Mismatches | None = None
+    columns: Sequence[TableColumn], dataset: DataSet, values: Sequence[str], found: Mismatches
 ) -> NDArray[np.generic]:
     """The labels in these columns: numbers of classes, scaled targets, or several labels of 0 and 1 [n, k].
 
-    Mismatches are added to `found`; without it they are refused at once.
+    Mismatches are added to `found`.
     """
-    if found is None:
-        with mismatches_refused() as all_of_it:
-            return labels_of_columns(columns, dataset, values, all_of_it)
     if dataset.target is not None:
         (column,) = columns
         numbers = column.numbers(found)

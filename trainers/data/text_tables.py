@@ -146,10 +146,6 @@ class TableOfTexts(ABC):
     dialect: Dialect = PLAIN
 
     @abstractmethod
-    def require_reader_library(self) -> None:
-        """Refuse the format where its library is not installed."""
-
-    @abstractmethod
     def content_hash_of_table(self) -> Content:
         """The content that identifies the table."""
 
@@ -226,9 +222,6 @@ _ENCODING_ADVICE = "dataset.encoding=cp1252 (or latin-1, or another) declares ho
 class CsvTable(TableOfTexts):
     """A CSV file with a header, compressed or not."""
 
-    def require_reader_library(self) -> None:
-        """Do nothing: Python reads CSV files."""
-
     def content_hash_of_table(self) -> Content:
         """The bytes of the file, decompressed: the same in every compression."""
         with self._readable_bytes() as stream:
@@ -251,13 +244,12 @@ class CsvTable(TableOfTexts):
     def _open_header_and_rows(self, names: Sequence[str]) -> Iterator[Opened]:
         """The header and an iterator over the numbered rows."""
         with self._readable_bytes() as stream:
-            lines = _NumberedLines(self._decoded(stream))
-            separator, first = self._declared_separator_and_first_line(lines)
+            lines = enumerate(self._decoded(stream))
+            separator, before, first = self._declared_separator_and_header_line(lines)
             delimiter = separator or _delimiter_of_header(first, names)
-            rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
+            rows = csv.reader(itertools.chain([first], (line for _, line in lines)), delimiter=delimiter, strict=True)
             header = [composed_text(name) for name in next(rows, [])]
             self._require_readable_header(header, names)
-            before = lines.count - rows.line_num
             yield header, ((before + rows.line_num, row) for row in rows if _is_filled(row))
 
     def _decoded(self, stream: IO[bytes]) -> IO[str]:
@@ -284,13 +276,16 @@ class CsvTable(TableOfTexts):
         errors = "strict" if _is_wide(encoding) else "surrogateescape"
         return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="")
 
-    def _declared_separator_and_first_line(self, lines: Iterator[str]) -> tuple[str | None, str]:
-        """What divides cells, if the declaration or a line before the header says it, and the line of the header."""
-        filled = (line for line in lines if line.strip())
-        first, separator = next(filled, ""), self.dialect.separator
+    def _declared_separator_and_header_line(self, lines: Iterator[tuple[int, str]]) -> tuple[str | None, int, str]:
+        """What divides cells, if the declaration or a line before the header says it, and the header's first line.
+
+        The number in between counts the lines before it.
+        """
+        filled = ((before, line) for before, line in lines if line.strip())
+        (before, first), separator = next(filled, (0, "")), self.dialect.separator
         if (said := _SEPARATOR_LINE.fullmatch(first)) is not None:
-            return separator or said.group(1), next(filled, "")
-        return separator, first
+            return separator or said.group(1), *next(filled, (0, ""))
+        return separator, before, first
 
     def _require_readable_header(self, header: Sequence[str], names: Sequence[str]) -> None:
         """Refuse a header in another encoding, or one that nothing known divides."""
@@ -305,22 +300,6 @@ class CsvTable(TableOfTexts):
                 f"Expected the header of {self.file} to have the columns {', '.join(names)}, got the one name "
                 f"{escape_invisible_characters(header[0])!r}: dataset.delimiter says what divides it."
             )
-
-
-class _NumberedLines:
-    """The lines of a text, counted."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-        self.count = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._stream)
-        self.count += 1
-        return line
 
 
 def _is_filled(row: Sequence[str]) -> bool:
@@ -371,6 +350,15 @@ def _opened_zip_member(path: Path, file: str, stack: ExitStack) -> IO[bytes]:
 SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
+def require_spreadsheet_reader(file: str) -> None:
+    """Refuse a workbook where its reader is not installed."""
+    if find_spec("python_calamine") is None:
+        raise BadInput(
+            f"Expected python-calamine to be installed, which reads {file}: pip install 'dpsweep[excel]', or save the "
+            "sheet as CSV."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spreadsheet(TableOfTexts):
     """The one sheet of a workbook, with a header in its first row; `file` is its name in messages.
@@ -382,14 +370,6 @@ class Spreadsheet(TableOfTexts):
     place = "row"
 
     _rows: list[list[str]] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    def require_reader_library(self) -> None:
-        """Refuse a workbook where its reader is not installed."""
-        if find_spec("python_calamine") is None:
-            raise BadInput(
-                f"Expected python-calamine to be installed, which reads {self.file}: pip install 'dpsweep[excel]', or "
-                "save the sheet as CSV."
-            )
 
     def content_hash_of_table(self) -> Content:
         """The texts of all cells: what formats and formulas a workbook has plays no part."""
@@ -403,7 +383,6 @@ class Spreadsheet(TableOfTexts):
 
     def _sheet_rows(self) -> list[list[str]]:
         """The cells of the sheet as texts."""
-        self.require_reader_library()
         from python_calamine import CalamineWorkbook
 
         if not self._rows:

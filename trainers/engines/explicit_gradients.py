@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -19,9 +18,11 @@ from dpsweep.trainers.declarations.losses import Loss
 from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
+    automatic_chunk_size,
     gradients_as_rows,
     pack_units_into_micro_batches,
     per_example_gradient_norms,
+    require_exact_float32_products,
     trainable_parameters,
 )
 from dpsweep.trainers.engines.layer_gradients import DenseGradient
@@ -61,8 +62,8 @@ def is_gradient_algorithm_correct(model: nn.Module, inputs: Tensor, loss: Loss, 
     parameters = trainable_parameters(model)
     with torch.no_grad():
         targets = loss.unlikely_targets(torch.cat([model(probe[None]) for probe in probes]))
-    expected = per_example_gradients_by_loop(model, parameters, probes, targets, loss)
-    return _are_gradients_close(per_example(model, parameters, probes, targets, loss), expected)
+    gradients = per_example(model, parameters, probes, targets, loss)
+    return _are_gradients_close(gradients, per_example_gradients_by_loop(model, parameters, probes, targets, loss))
 
 
 def is_gradient_algorithm_correct_in_float64(
@@ -101,17 +102,23 @@ def _are_gradients_close(gradients: Sequence[Tensor], expected: Sequence[Tensor]
     return True
 
 
-ChunkGradients: TypeAlias = Callable[[Tensor, Tensor], list[Tensor]]
-"""Maps inputs and targets of n examples to the gradients [n, ...] by each parameter."""
-
-
 def bounded_gradient_sum_and_norms(
-    parameters: list[nn.Parameter], batch: Minibatch, task: Task, chunk: int, compute: ChunkGradients
+    model: nn.Module, batch: Minibatch, task: Task, gradients_of_examples: PerExample
 ) -> tuple[Tensor, Tensor]:
-    """The sum [P] in float64 and the units' norms, for a non-empty batch."""
+    """The sum [P] in float64 and the units' norms, from explicit gradients in chunks."""
+    require_exact_float32_products()
+    parameters = trainable_parameters(model)
     total = torch.cat([torch.zeros_like(parameter, dtype=torch.float64).flatten() for parameter in parameters])
-    norms, per_example = [], partial(_iterate_example_gradient_chunks, task, chunk, compute)
-    room = None if task.block is None else chunk
+    if len(batch) == 0:
+        return total, parameters[0].new_zeros(0)
+
+    def per_example(examples: Minibatch) -> Iterator[tuple[list[Tensor], int]]:
+        """The examples' gradients, chunk by chunk, and the number of examples; further rows are padding."""
+        for inputs, targets, count in examples.iterate_chunks(chunk, filled=task.block is not None):
+            yield gradients_of_examples(model, parameters, inputs, targets, task.loss), count
+
+    chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
+    room, norms = None if task.block is None else chunk, []
     parts = (
         per_example(batch)
         if batch.sizes is None
@@ -122,14 +129,6 @@ def bounded_gradient_sum_and_norms(
         total += _weighted_gradient_sum(gradients, lengths, task.transform.factors(lengths), count)
         norms.append(lengths[:count])
     return total, torch.cat(norms)
-
-
-def _iterate_example_gradient_chunks(
-    task: Task, chunk: int, compute: ChunkGradients, batch: Minibatch
-) -> Iterator[tuple[list[Tensor], int]]:
-    """The examples' gradients, chunk by chunk, and the number of examples; further rows are padding."""
-    for inputs, targets, count in batch.iterate_chunks(chunk, filled=task.block is not None):
-        yield compute(inputs, targets), count
 
 
 def _iterate_unit_mean_gradient_chunks(

@@ -12,7 +12,6 @@ the targets are the least likely ones: with zero weights or a flat loss, a wrong
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,13 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.explicit_gradients import add_uniform_noise_to_weights
+from dpsweep.trainers.engines.explicit_gradients import is_gradient_algorithm_correct_in_float64
 from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
     Unsupported,
     flat_vector_views_by_parameter,
     fused_chunk_size,
+    per_example_gradient_norms,
     require_exact_float32_products,
     trainable_parameters,
 )
@@ -55,7 +55,6 @@ from dpsweep.trainers.engines.recorders import (
     Treatment,
 )
 from dpsweep.trainers.methods.transforms import GradientTransform
-from dpsweep.trainers.models.checks import draw_probes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +197,8 @@ def recording_tape(
         yield Tape(model=model, layers=layers, current=current, recorders=recorders)
 
 
-_PROBES = 3
-_SEED = 20160701
 _CLOSE = 1e-8
-_NOISE = 1e-12
+_IN_LAYERS = "to use its parameters in its layers alone, one row for each example"
 
 
 def check_recording_returning_stored_size(
@@ -211,24 +208,30 @@ def check_recording_returning_stored_size(
 
     Returns the number of gradient entries stored per example, which determines the memory; factored gradients are free.
     """
-    generator = torch.Generator().manual_seed(_SEED)
+    stored = 0
+
+    def recorded_gradients(
+        twin: nn.Module, parameters: list[nn.Parameter], probes: Tensor, targets: Tensor, loss: Loss
+    ) -> list[Tensor]:
+        nonlocal stored
+        with recording_tape(twin, layers_to_record(twin), layout) as tape:
+            recorded = tape.record_per_example_gradients(probes, targets, loss)
+        stored = sum(gradient.stored_numbers_per_example for gradient in recorded.values())
+        rows = {parameter: parameter.new_zeros(len(probes), *parameter.shape) for parameter in parameters}
+        for parameter, gradient in recorded.items():
+            for row, factors in zip(rows[parameter], torch.eye(len(probes), dtype=torch.float64), strict=True):
+                gradient.add_weighted_sum_to(row, factors)
+        explicit = list(rows.values())
+        if not torch.allclose(joint_norms(recorded.values()), per_example_gradient_norms(explicit), rtol=_CLOSE):
+            raise Unsupported("", model, _IN_LAYERS)
+        return explicit
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # for so small a computation, waiting for threads takes longer than the work
     try:
-        twin = add_uniform_noise_to_weights(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
-        parameters = trainable_parameters(twin)
-        kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
-        probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
-        with torch.no_grad():
-            targets = loss.unlikely_targets(twin(probes))
-        with recording_tape(twin, layers_to_record(twin), layout) as tape:
-            recorded = tape.record_per_example_gradients(probes, targets, loss)
-        for ours, norm, theirs in _iterate_recorded_and_exact_gradients(
-            twin, parameters, recorded, probes, targets, loss
-        ):
-            if not _are_gradients_close(parameters, ours, norm, theirs):
-                raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
-        return sum(gradient.stored_numbers_per_example for gradient in recorded.values())
+        if not is_gradient_algorithm_correct_in_float64(model, inputs, loss, recorded_gradients):
+            raise Unsupported("", model, _IN_LAYERS)
+        return stored
     except Unsupported:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:
@@ -236,39 +239,6 @@ def check_recording_returning_stored_size(
         raise Unsupported("", model, f"to run on random examples and under hooks ({reason})") from cause
     finally:
         torch.set_num_threads(threads)
-
-
-def _iterate_recorded_and_exact_gradients(
-    model: nn.Module,
-    parameters: Sequence[nn.Parameter],
-    recorded: Mapping[nn.Parameter, LayerGradient],
-    probes: Tensor,
-    targets: Tensor,
-    loss: Loss,
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Each example's recorded gradient [P], its recorded norm, and torch's gradient of this example alone [P]."""
-    norms = joint_norms(recorded.values())
-    for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
-        flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
-        places = flat_vector_views_by_parameter(parameters, flat)
-        for parameter, gradient in recorded.items():
-            gradient.add_weighted_sum_to(places[parameter], factors)
-        example_loss = loss(model(probes[row : row + 1]), targets[row : row + 1])
-        gradients = torch.autograd.grad(example_loss, list(parameters), materialize_grads=True)
-        yield flat, norms[row], torch.cat([gradient.flatten() for gradient in gradients])
-
-
-def _are_gradients_close(parameters: Sequence[nn.Parameter], ours: Tensor, norm: Tensor, theirs: Tensor) -> bool:
-    """Whether two gradients agree for every parameter, up to a relative error and rounding of the whole gradient."""
-    exact = theirs.norm()
-    pairs = zip(
-        flat_vector_views_by_parameter(parameters, ours).values(),
-        flat_vector_views_by_parameter(parameters, theirs).values(),
-        strict=True,
-    )
-    noise = _NOISE * (1 + exact)
-    agree = all((part - expected).norm() <= _CLOSE * expected.norm() + noise for part, expected in pairs)
-    return agree and bool((norm - exact).abs() <= _CLOSE * exact + noise)
 
 
 log = logging.getLogger("dpsweep.engine")

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-import torch
 from opacus import GradSampleModule
 from torch import Tensor, nn
 
@@ -27,8 +26,6 @@ from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
     Unsupported,
-    automatic_chunk_size,
-    require_exact_float32_products,
     trainable_parameters,
 )
 
@@ -49,17 +46,8 @@ class Opacus:
     def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from per-example gradients in chunks."""
         self._require_correct_gradients(model, batch, task)
-        require_exact_float32_products()
-        parameters = trainable_parameters(model)
-        if len(batch) == 0:
-            return parameters[0].new_zeros(
-                sum(parameter.numel() for parameter in parameters), dtype=torch.float64
-            ), parameters[0].new_zeros(0)
-        chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
         with _hooked_model(model) as hooked:
-            return bounded_gradient_sum_and_norms(
-                parameters, batch, task, chunk, lambda x, y: _per_example_gradients(hooked, parameters, x, y, task.loss)
-            )
+            return bounded_gradient_sum_and_norms(hooked, batch, task, _per_example_gradients)
 
     def _require_correct_gradients(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
         """Raises Unsupported unless Opacus gives correct per-example gradients, for inputs of this shape and dtype."""

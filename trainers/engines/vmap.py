@@ -32,8 +32,6 @@ from dpsweep.trainers.engines.explicit_gradients import (
 from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
-    automatic_chunk_size,
-    require_exact_float32_products,
     trainable_parameters,
 )
 
@@ -55,17 +53,9 @@ class Vmap:
 
     def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from per-example gradients in chunks."""
-        require_exact_float32_products()
-        parameters = trainable_parameters(model)
-        if len(batch) == 0:
-            numbers = sum(parameter.numel() for parameter in parameters)
-            return parameters[0].new_zeros(numbers, dtype=torch.float64), parameters[0].new_zeros(0)
-        chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
         with _model_prepared_for_vmap(model):
             gradients = self._gradient_algorithm_for_model(model, batch.inputs, task)
-            return bounded_gradient_sum_and_norms(
-                parameters, batch, task, chunk, lambda x, y: gradients(model, parameters, x, y, task.loss)
-            )
+            return bounded_gradient_sum_and_norms(model, batch, task, gradients)
 
     def _gradient_algorithm_for_model(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
         """The algorithm for this model's gradients, for inputs of this shape and dtype."""

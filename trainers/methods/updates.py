@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, TANG_2024, Work
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
+from dpsweep.trainers.user_modules import error_as_one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -244,8 +245,7 @@ def _name_own_update_in_errors(update: Update[Any]) -> Iterator[None]:
         raise ValueError(
             f"Expected update={kind.__module__}.{kind.__name__} to keep the contract of {Update.__module__}.Update: "
             "start(weights) gives a state, and direction(state, gradient, noise_std) gives the next state and a "
-            f"direction of the gradient's shape. {type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
-            + "."
+            f"direction of the gradient's shape. {error_as_one_line(error)}."
         ) from error
 
 

@@ -25,6 +25,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
+from dpsweep.trainers.user_modules import error_as_one_line
+
 if TYPE_CHECKING:
     from dpsweep.trainers.data.vocabularies import Vocabulary
 
@@ -332,11 +334,6 @@ def _output_tensor_for_batch(model: nn.Module, batch: Tensor) -> Tensor:
     if not isinstance(outputs, Tensor):
         raise ValueError(f"Expected model={type(model).__name__} to give a tensor, got {type(outputs).__name__}.")
     return outputs
-
-
-def error_as_one_line(error: Exception) -> str:
-    """An error from the user's code as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
 def _draw_batches_of_several_scales(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,12 +37,17 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from dpsweep.accounting.durable_files import Flushing, run_generator_and_flush_yielded_paths
+from dpsweep.accounting.durable_files import (
+    Flushing,
+    run_generator_and_flush_yielded_paths,
+    write_bytes_in_group_commit,
+)
 from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.data.published_files import Pretrained
-from dpsweep.trainers.models.checks import error_as_one_line, refuse_known_unsafe_layers
+from dpsweep.trainers.models.checks import refuse_known_unsafe_layers
+from dpsweep.trainers.user_modules import error_as_one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,12 +63,8 @@ def save_model(model: nn.Module, folder: Path) -> str:
 
 def save_model_in_group_commit(model: nn.Module, folder: Path) -> Flushing[str]:
     """Does what `save_model` does, as a part of a group commit."""
-    partial = folder / f".{MODEL_FILE}.{os.getpid()}.partial"
     content = save(named_tensors_to_save(model))
-    with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial)), "wb") as stream:
-        stream.write(content)
-    yield partial
-    partial.replace(folder / MODEL_FILE)
+    yield from write_bytes_in_group_commit(folder / MODEL_FILE, content, PRIVATE)
     return sha256(content).hexdigest()
 
 

@@ -52,8 +52,6 @@ class Averages:
     """
 
     def __init__(self, ema: float | None, averages: Sequence[Tensor | None]) -> None:
-        import torch
-
         self._ema = ema
         self._initial = averages
         rows = [average for average in averages if average is not None]

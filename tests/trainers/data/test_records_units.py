@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,7 +161,7 @@ def test_the_drawn_units_come_with_all_their_records_unit_after_unit() -> None:
 def test_a_units_share_is_the_mean_over_its_records() -> None:
     units = Units(names=(b"a", b"b", b"c"), of=np.array([2, 0, 2, 1, 2, 2]))
     holds = np.array([True, True, False, False, False, False])
-    assert units.mean_per_unit(holds).tolist() == [1.0, 0.0, 0.25]
+    assert replace(plain(6), units=units).mean_quality_of_each_unit(holds).tolist() == [1.0, 0.0, 0.25]
     assert plain(3).mean_quality_of_each_unit(np.array([True, False, True])).tolist() == [1.0, 0.0, 1.0]
 
 

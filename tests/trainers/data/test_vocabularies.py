@@ -12,11 +12,19 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.vocabularies import LETTERS, BytePairs, Vocabulary, WordPiece
+from dpsweep.trainers.data.vocabularies import BytePairs, Vocabulary, WordPiece
+
+tokenizers = pytest.importorskip("tokenizers", reason="pip install 'dpsweep[hf]'")
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "film", "##s", "##ing", "a", "cafe", "!", "fil", "\u4e2d"]
 MERGES = ["f i", "fi l", "fil m", "\u0120 film", "s !"]
-BYTES = ["<s>", "<pad>", "</s>", *LETTERS, *(merge.replace(" ", "") for merge in MERGES)]
+BYTES = [
+    "<s>",
+    "<pad>",
+    "</s>",
+    *sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+    *(merge.replace(" ", "") for merge in MERGES),
+]
 
 
 def stored(path: Path, content: bytes) -> dict[str, Any]:
@@ -129,3 +137,12 @@ def test_another_json_file_is_one_sentence(tmp_path: Path) -> None:
 def test_the_number_of_words_is_validated(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"^Expected dataset\.vocabulary\.words=0 >= 1\.$"):
         kind(package=None, file="x", sha256="0", words=0)
+
+
+@pytest.mark.parametrize("make", [word_pieces, byte_pairs])
+def test_without_the_library_a_refusal_says_what_to_install(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpsweep.trainers.data.published_files.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"^Expected tokenizers to be installed for a vocabulary: pip install 'dpsweep"):
+        make(tmp_path).check_vocabulary_file()

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
-from dpsweep.trainers.data.records import IGNORED
-from dpsweep.trainers.data.sets.own_tables import next_token_targets
+from dpsweep.trainers.data.records import IGNORED, next_token_targets
 from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.declarations.losses import NextToken
 from dpsweep.trainers.engines.fused import Fused

@@ -9,7 +9,7 @@ kept, and a missing category is all zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,13 +82,13 @@ class Adult(FromFiles):
     Source: Kohavi, Scaling Up the Accuracy of Naive-Bayes Classifiers, KDD 1996; the lists are from adult.names.
     """
 
-    leaves_out: ClassVar[str | None] = "rows with a missing value"
+    leaves_out = "rows with a missing value"
+    sizes = (WIDTH,)
+    private_files = (PRIVATE_FILE,)
     bounds: Mapping[str, tuple[float, float]]
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_bounds(self.bounds))
-        if self.shape != (WIDTH,):
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
 
@@ -104,10 +104,6 @@ class Adult(FromFiles):
         ]
         return preprocessing_form_of_feature_columns(forms, INCOMES)
 
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return (PRIVATE_FILE,)
-
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The rows of adult.data, then those of adult.test."""
         for file in (PRIVATE_FILE, PUBLIC_FILE):
@@ -115,7 +111,9 @@ class Adult(FromFiles):
             if self.left_out is not None:
                 rows = {line: row for line, row in rows.items() if MISSING not in row}
             incomes = Column.from_cells("income", file, {line: row[-1].rstrip(".") for line, row in rows.items()})
-            yield encode_rows_as_inputs(rows, self.bounds, file), positions_in_list(incomes, INCOMES)
+            with mismatches_refused() as found:
+                labels = positions_in_list(incomes, INCOMES, found)
+            yield encode_rows_as_inputs(rows, self.bounds, file), labels
 
 
 def parse_rows_by_line_number(content: bytes, file: str) -> dict[int, list[str]]:
@@ -135,12 +133,12 @@ def encode_rows_as_inputs(
 ) -> NDArray[np.float32]:
     """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories, zeros for a missing one."""
     blocks: list[NDArray[np.float64]] = []
-    for place, key in enumerate(COLUMNS):
-        column = Column.from_cells(key, file, {line: row[place] for line, row in rows.items()})
-        if key in bounds:
-            with mismatches_refused() as found:
+    with mismatches_refused() as found:
+        for place, key in enumerate(COLUMNS):
+            column = Column.from_cells(key, file, {line: row[place] for line, row in rows.items()})
+            if key in bounds:
                 blocks.append(NumberColumn(name=key, bounds=bounds[key]).inputs(column, found))
-        else:
-            listed = (*CATEGORIES[key], MISSING)
-            blocks.append(np.eye(len(listed))[positions_in_list(column, listed)][:, :-1])
+            else:
+                listed = (*CATEGORIES[key], MISSING)
+                blocks.append(np.eye(len(listed))[positions_in_list(column, listed, found)][:, :-1])
     return np.concatenate(blocks, axis=1).astype(np.float32)

@@ -17,7 +17,7 @@ from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.accounting.validation import non_negative
 from dpsweep.trainers.data.interface import Declared, DeclaredUnits
 from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array, preprocessing_form_of_labelled_tokens
-from dpsweep.trainers.data.records import IGNORED, Records, Scaling
+from dpsweep.trainers.data.records import Records, Scaling, next_token_targets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 
 LARGEST = 255
+NO_TOKEN = -1
+"""No token number: generated texts have no padding."""
+
 _ROWS = 4096
 _STDS = 6.0
 """The standard deviations of numbers as labels that the declared range of a target spans."""
@@ -101,7 +104,7 @@ class Generated(DeclaredUnits):
             tokens = _generate_tokens_of_classes(
                 rng, classes, self.shape[0], self.vocabulary.words, self._step_between_tokens_of_one_class
             )
-            labels = torch.from_numpy(_labels_of_next_tokens(tokens) if self.per_position else classes)
+            labels = torch.from_numpy(next_token_targets(tokens, NO_TOKEN) if self.per_position else classes)
             return Records(features=torch.from_numpy(tokens), labels=labels)
         features = rng.integers(0, LARGEST + 1, (count, *self.shape), dtype=np.uint8)
         if patterns is not None:
@@ -134,13 +137,6 @@ def _generate_tokens_of_classes(
     return tokens
 
 
-def _labels_of_next_tokens(tokens: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The token after each [n, length]; none follows the last."""
-    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
-    follows[:, :-1] = tokens[:, 1:]
-    return follows
-
-
 def _number_labels_from_features(features: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The sum of each record's inputs with alternating signs, scaled to about unit variance, float32 [n]."""
     rows = features.reshape(len(features), -1)
@@ -161,15 +157,13 @@ class LinearRegression(Declared):
     Source: the simulations of Mohapatra et al. 2022, section 5; the distribution as far as the text states it.
     """
 
+    sizes = ("inputs",)
+    only_classes = 1
     noise_std: float
     seed: int
 
     def _check_declared_fields(self) -> None:
         non_negative("dataset.noise_std", self.noise_std)
-        if len(self.shape) != 1 or self.classes != 1:
-            raise ValueError(
-                f"Expected dataset.shape={list(self.shape)} of one size and dataset.classes={self.classes} == 1."
-            )
 
     @property
     def preprocessing(self) -> Form:

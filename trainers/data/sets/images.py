@@ -7,7 +7,7 @@ import math
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,13 +63,12 @@ class IdxImages(_ScaledImages):
     Source: the format is LeCun's, http://yann.lecun.com/exdb/mnist/.
     """
 
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return _image_and_label_file_names("train")
+    private_files = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+    public_files = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The training images, then the test images."""
-        for images_file, labels_file in map(_image_and_label_file_names, ("train", "t10k")):
+        for images_file, labels_file in (self.private_files, self.public_files):
             images = parse_idx(contents[images_file], images_file, self.shape[-2:])
             labels = parse_idx(contents[labels_file], labels_file, ())
             if len(labels) != len(images):
@@ -89,7 +88,7 @@ class IdxImages(_ScaledImages):
 class IdxSubset(IdxImages):
     """The images of `classes` labels alone, numbered anew in the order of `kept`: two digits out of ten, say."""
 
-    leaves_out: ClassVar[str | None] = "images of other labels"
+    leaves_out = "images of other labels"
     kept: tuple[int, ...]
 
     def _check_declared_fields(self) -> None:
@@ -116,11 +115,6 @@ class IdxSubset(IdxImages):
         numbers[list(self.kept)] = range(self.classes)
         taken = numbers[labels] >= 0
         return images[taken], numbers[labels[taken]]
-
-
-def _image_and_label_file_names(part: str) -> tuple[str, str]:
-    """The names of a part's images and labels."""
-    return f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
 
 
 def parse_idx(content: bytes, file: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -155,9 +149,7 @@ class Cifar10(_ScaledImages):
     Source: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
     """
 
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return TRAIN_BATCHES
+    private_files = TRAIN_BATCHES
 
     def _private_and_public_arrays(self, contents: dict[str, bytes]) -> Iterator[Arrays]:
         """The five training batches, then the test batch; parsed bytes are freed, to save memory."""
@@ -221,6 +213,7 @@ class EmbeddedImages(Declared):
     """
 
     is_local = True
+    sizes = (1, "height", "width")
     distribution: str
     file: str
     md5: str
@@ -233,8 +226,6 @@ class EmbeddedImages(Declared):
         Scaling(scale=self.scale, mean=self.mean, std=self.std)
         if not (isinstance(self.pool, int) and self.pool >= 1):
             raise ValueError(f"Expected dataset.pool={self.pool} >= 1.")
-        if len(self.shape) != 3 or self.shape[0] != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [1, height, width].")
 
     @property
     def preprocessing(self) -> Form:

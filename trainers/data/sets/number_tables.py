@@ -8,7 +8,6 @@ the records. Gisette has the handwritten digits 4 and 9 as 5000 features, of whi
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import checked_public_bounds, parse_finite_number
+from dpsweep.trainers.data.columns import checked_public_bounds
 from dpsweep.trainers.data.feature_columns import NumberColumn
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import (
@@ -77,17 +76,13 @@ class NumberFile:
         for place, line in enumerate(lines, start=first):
             if (cells := line.count(mark) + 1) != len(self.columns):
                 raise BadInput(f"Expected {len(self.columns)} values in line {place} of {self.file}, got {cells}.")
-        text = mark.join(line.split(mark, self.texts)[-1] for line in lines)
+        numbers = range(self.texts, len(self.columns))
         try:
-            with warnings.catch_warnings(action="error"):
-                numbers = np.fromstring(text, dtype=np.int64, sep=self.separator)
-        except (ValueError, DeprecationWarning) as error:  # older numpy warns where newer numpy raises
+            table = np.loadtxt(lines, np.int64, comments=None, delimiter=self.separator, usecols=numbers, ndmin=2)
+        except ValueError as error:
             raise self._error_for_first_wrong_cell(lines, first) from error
-        if numbers.size != len(lines) * len(self.limits):
-            raise self._error_for_first_wrong_cell(lines, first)
-        table = numbers.reshape(len(lines), len(self.limits))
         low, high = np.array(self.limits).T
-        if not ((low <= table) & (table <= high)).all():
+        if len(table) != len(lines) or not ((low <= table) & (table <= high)).all():  # numpy leaves empty lines out
             raise self._error_for_first_wrong_cell(lines, first)
         return table
 
@@ -96,13 +91,9 @@ class NumberFile:
         for place, line in enumerate(lines, start=first):
             cells = line.decode("utf-8", "replace").split(self.separator)[self.texts :]
             for cell, name, (low, high) in zip(cells, self.columns[self.texts :], self.limits, strict=True):
-                where = f"{name} in line {place} of {self.file}"
-                try:
-                    number = parse_finite_number(cell, where)
-                except BadInput as refusal:
-                    return refusal
-                if not (low <= number <= high and _WHOLE.fullmatch(cell.strip())):
-                    return BadInput(f"Expected {where} to be a whole number{_limits_text(low, high)}, got {cell!r}.")
+                if not (_WHOLE.fullmatch(cell.strip()) and low <= int(cell) <= high):
+                    whole = f"a whole number{_limits_text(low, high)}"
+                    return BadInput(f"Expected {name} in line {place} of {self.file} to be {whole}, got {cell!r}.")
         return BadInput(f"Expected whole numbers in lines {first} to {first + len(lines) - 1} of {self.file}.")
 
 
@@ -142,14 +133,12 @@ class Covertype(FromFiles):
     Forest Cover Types from Cartographic Variables, 1999; the column names are from covtype.info.
     """
 
+    sizes = (WIDTH,)
+    only_classes = CLASSES
     bounds: Mapping[str, tuple[float, float]]
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_bounds(self.bounds))
-        if self.shape != (WIDTH,):
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
-        if self.classes != CLASSES:
-            raise ValueError(f"Expected dataset.classes={self.classes} == {CLASSES}.")
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
         if len(self.files.contents) != 1:
@@ -161,10 +150,6 @@ class Covertype(FromFiles):
         bounds = BITS | dict(self.bounds)
         forms = [NumberColumn(name=key, bounds=bounds[key]).form for key in COLUMNS[:-1]]
         return preprocessing_form_of_feature_columns(forms, [str(kind) for kind in range(1, CLASSES + 1)])
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return tuple(self.files.contents)
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The clamped and scaled features [n, 54] and the labels [n] of the one file."""
@@ -193,15 +178,14 @@ class Enron(FromFiles):
     Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006, folder enron1.
     """
 
+    sizes = ("words",)
+    only_classes = 2
+    private_files = (FILE,)
     most: int
     nonzero = 170
 
     def _check_declared_fields(self) -> None:
         check_bound_fits_one_byte(self.most)
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [words].")
-        if self.classes != 2:
-            raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
 
     @property
     def preprocessing(self) -> Form:
@@ -209,10 +193,6 @@ class Enron(FromFiles):
         return preprocessing_form_of_array(
             self.shape, self._scaling_to_inputs, bounds=(0, self.most), labels=("ham", "spam")
         )
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return (FILE,)
 
     @property
     def _scaling_to_inputs(self) -> Scaling:
@@ -250,24 +230,15 @@ class Gisette(FromFiles):
     Source: Guyon, Gunn, Ben-Hur, Dror, Result Analysis of the NIPS 2003 Feature Selection Challenge, NIPS 2004.
     """
 
-    def _check_declared_fields(self) -> None:
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [features].")
-        if self.classes != 2:
-            raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
+    sizes = ("features",)
+    only_classes = 2
+    private_files = (f"{PRIVATE}.data", f"{PRIVATE}.labels")
+    _scaling_to_inputs = Scaling(scale=float(LARGEST))
 
     @property
     def preprocessing(self) -> Form:
         """The features divided by the largest value that the format allows."""
         return preprocessing_form_of_array(self.shape, self._scaling_to_inputs, labels=("-1", "1"))
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return f"{PRIVATE}.data", f"{PRIVATE}.labels"
-
-    @property
-    def _scaling_to_inputs(self) -> Scaling:
-        return Scaling(scale=float(LARGEST))
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The training records, then the validation records."""

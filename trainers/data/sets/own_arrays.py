@@ -37,7 +37,7 @@ from dpsweep.trainers.data.arrays import (
 )
 from dpsweep.trainers.data.arrays_on_disk import BoundedRows, FileStates, PassedRecords, RecordPass, RowFile
 from dpsweep.trainers.data.columns import checked_public_range
-from dpsweep.trainers.data.interface import DeclaredUnits
+from dpsweep.trainers.data.interface import DeclaredUnits, require_settings_are_texts
 from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.records import CONTRIBUTION_BYTES, CONTRIBUTION_KEY, FeatureRows, Records
 from dpsweep.trainers.data.split import CONTENT_KEYS, HASH_BYTES
@@ -47,7 +47,7 @@ from dpsweep.trainers.data.targets import (
     form_with_target,
     labels_of_array,
 )
-from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
+from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class, error_as_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,9 +71,7 @@ class _NamedArrays(DeclaredUnits):
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         check_labels_of_array_declaration(self)
-        for name in ("path", "features", "labels"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        require_settings_are_texts(self, "path", "features", "labels")
         if self.features == self.labels:
             raise ValueError(f"Expected dataset.features={self.features} and labels to be two arrays.")
         if self.unit_column in (self.features, self.labels):
@@ -364,7 +362,7 @@ class TorchDataset(DeclaredUnits):
         try:
             units = np.asarray(getattr(source, str(self.unit_column)))
         except Exception as error:  # the user's own code may raise anything
-            raise BadInput(f"Expected {where} to say whose each record is, got {_error_as_one_line(error)}.") from error
+            raise BadInput(f"Expected {where} to say whose each record is, got {error_as_one_line(error)}.") from error
         return unit_identifier_of_each_record(units, size, where)
 
     def _dataset_and_record_count(self) -> tuple[Any, int]:
@@ -384,7 +382,7 @@ class TorchDataset(DeclaredUnits):
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
                 f"Expected dataset.source._target_={self._target_import_path} to make a dataset with a length, "
-                f"got {_error_as_one_line(error)}."
+                f"got {error_as_one_line(error)}."
             ) from error
 
     @property
@@ -404,10 +402,5 @@ class TorchDataset(DeclaredUnits):
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
                 f"Expected {self._target_import_path} to give an input and {what} as label at index {index}, "
-                f"got {_error_as_one_line(error)}."
+                f"got {error_as_one_line(error)}."
             ) from error
-
-
-def _error_as_one_line(error: Exception) -> str:
-    """An error from the user's code as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

@@ -16,7 +16,12 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.columns import checked_public_texts
-from dpsweep.trainers.data.interface import DeclaredUnits
+from dpsweep.trainers.data.interface import (
+    DeclaredUnits,
+    check_classes_are_labels,
+    check_public_file_declaration,
+    require_settings_are_texts,
+)
 from dpsweep.trainers.data.pictures import (
     LARGEST_OF_16_BITS,
     Orientation,
@@ -162,17 +167,9 @@ class ImageFolder(DeclaredUnits):
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         _ = self._pixel_scaling, self._unit_rule_or_none, self._picture_declaration
-        for name in ("path", "test_path"):
-            value = getattr(self, name)
-            if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
-                raise ValueError(f"Expected dataset.{name}={value!r} to name a folder.")
-        if self.classes != len(self.labels):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
-        if (self.test_path is None) is not (self.test_records == 0):
-            raise ValueError(
-                f"Expected dataset.test_records={self.test_records} with dataset.test_path={self.test_path}: 0 and "
-                "null, or the number of its pictures and its path."
-            )
+        require_settings_are_texts(self, "path")
+        check_classes_are_labels(self, self.labels)
+        check_public_file_declaration(self, "path", "test_path", "pictures")
 
     @property
     def preprocessing(self) -> Form:

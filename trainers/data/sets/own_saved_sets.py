@@ -19,7 +19,14 @@ from dpsweep.trainers.data.arrays import (
     content_hash_of_features,
 )
 from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts
-from dpsweep.trainers.data.interface import DeclaredUnits
+from dpsweep.trainers.data.interface import (
+    DeclaredUnits,
+    check_classes_are_labels,
+    check_public_file_declaration,
+    require_distinct_columns,
+    require_settings_are_texts,
+)
+from dpsweep.trainers.data.mismatches import mismatches_refused
 from dpsweep.trainers.data.pictures import (
     Orientation,
     PictureDeclaration,
@@ -29,7 +36,7 @@ from dpsweep.trainers.data.pictures import (
 )
 from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
+from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns
 from dpsweep.trainers.data.targets import (
     checked_label_names,
     form_with_target,
@@ -78,24 +85,14 @@ class HuggingFace(DeclaredUnits):
         checked_orientation(self.orientation)
         if self.label_names:
             object.__setattr__(self, "label", checked_label_names(self, self.labels))
-        for name in ("path", "features", "test_path", *(() if self.label_names else ("label",))):
-            value = getattr(self, name)
-            if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
-                raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
-        columns = [one for one in (self.features, *self._label_columns, self.unit_column) if one is not None]
-        if len(set(columns)) != len(columns):
-            raise ValueError(f"Expected dataset.features, label and unit_column={columns} to be distinct.")
-        if not self.label_names and self.classes != len(self.labels):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
-        if (self.test_path is None) is not (self.test_records == 0):
-            raise ValueError(
-                f"Expected dataset.test_records={self.test_records} with dataset.test_path={self.test_path}: 0 and "
-                "null, or the number of its rows and its path."
-            )
-        if self.test_path is not None and path_in_data_folder_or_absolute(
-            self.test_path, None
-        ) == path_in_data_folder_or_absolute(self.path, None):
-            raise ValueError(f"Expected dataset.test_path={self.test_path} to be another one than dataset.path.")
+        else:
+            check_classes_are_labels(self, self.labels)
+            require_settings_are_texts(self, "label")
+        require_settings_are_texts(self, "path", "features")
+        require_distinct_columns(
+            "features, label and unit_column", (self.features, *self._label_columns, self.unit_column)
+        )
+        check_public_file_declaration(self, "path", "test_path", "rows")
 
     @property
     def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -140,7 +137,8 @@ class HuggingFace(DeclaredUnits):
         names = (self.features, *self._label_columns, *(() if unit_column is None else (unit_column,)))
         columns = find_table_file_with_typed_columns(self.name, path, folder).read_columns(names)
         features = columns[self.features]
-        labels = labels_of_columns([columns[name] for name in self._label_columns], self, self.labels)
+        with mismatches_refused() as found:
+            labels = labels_of_columns([columns[name] for name in self._label_columns], self, self.labels, found)
         records = (
             self._records_from_picture_column(features, labels)
             if features.has_picture_files

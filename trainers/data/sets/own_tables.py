@@ -28,15 +28,22 @@ from dpsweep.trainers.data.feature_columns import (
     feature_columns_of_declaration,
     inputs_of_columns,
 )
-from dpsweep.trainers.data.interface import DataSet, check_dataset_declaration
+from dpsweep.trainers.data.interface import (
+    DataSet,
+    check_classes_are_labels,
+    check_dataset_declaration,
+    check_public_file_declaration,
+    require_distinct_columns,
+    require_settings_are_texts,
+)
 from dpsweep.trainers.data.mismatches import LISTED, mismatches_refused
 from dpsweep.trainers.data.preprocessing import (
     preprocessing_form_for_language_model,
     preprocessing_form_of_feature_columns,
     preprocessing_form_of_labelled_tokens,
 )
-from dpsweep.trainers.data.records import IGNORED, Records
-from dpsweep.trainers.data.table_files import TableFile, path_in_data_folder_or_absolute, table_reader_for_file
+from dpsweep.trainers.data.records import Records, next_token_targets
+from dpsweep.trainers.data.table_files import TableFile, table_reader_for_file
 from dpsweep.trainers.data.targets import (
     check_labels_or_target_declared,
     check_target_declaration,
@@ -85,12 +92,6 @@ class _UserTable(DataSet):
     def _table(self, folder: Path | None, file: str) -> TableFile:
         """The table in this file."""
         return table_reader_for_file(self.name, file, folder, self.dialect)
-
-    def _require_settings_are_texts(self, *names: str) -> None:
-        """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
-        for name in names:
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +154,9 @@ class Table(_UserTable):
         object.__setattr__(self, "na_values", self.dialect.na_values)
         if self.label_names:
             object.__setattr__(self, "label", self.label_names)
-        self._require_settings_are_texts("file", "date_format", *(() if self.label_names else ("label",)))
-        _check_column_and_file_names(self)
+        require_settings_are_texts(self, "file", "date_format", *(() if self.label_names else ("label",)))
+        _check_column_names(self)
+        check_public_file_declaration(self, "file", "test_file", "rows")
         check_labels_or_target_declared(self, self.labels)
         if self.labels is not None:
             object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
@@ -165,23 +167,16 @@ class Table(_UserTable):
         if self.other not in (None, ZEROS, OWN):
             raise ValueError(f"Expected dataset.other={self.other!r} to be null, {ZEROS} or {OWN}.")
         check_dataset_declaration(self)
-        names = [composed_text(name) for name in self._used_column_names]
-        if len(set(names)) != len(names):
-            raise ValueError(
-                f"Expected dataset.label, unit_column, bounds, dates and categories={names} to be distinct."
-            )
+        require_distinct_columns(
+            "label, unit_column, bounds, dates and categories", list(map(composed_text, self._used_column_names))
+        )
         if self.shape != (width := len(self.input_names),):
             raise ValueError(
                 f"Expected dataset.shape={list(self.shape)} == [{width}], as many as the inputs of bounds, dates and "
                 f"categories: {', '.join(self.input_names[:LISTED])}{', ...' if width > LISTED else ''}."
             )
-        if self.labels is not None and not self.label_names and self.classes != len(self.labels):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
-        if (self.test_file is None) is not (self.test_records == 0):
-            raise ValueError(
-                f"Expected dataset.test_records={self.test_records} with dataset.test_file={self.test_file}: 0 and "
-                "null, or the number of its rows and its path."
-            )
+        if self.labels is not None and not self.label_names:
+            check_classes_are_labels(self, self.labels)
 
     @property
     def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -277,14 +272,8 @@ def _checked_category_texts_by_column(categories: Mapping[str, Sequence[object]]
     }
 
 
-def _check_column_and_file_names(table: Table) -> None:
-    """Refuse names that are not texts or that name one file twice."""
-    if table.test_file is not None and (not isinstance(table.test_file, str) or not table.test_file):
-        raise ValueError(f"Expected dataset.test_file={table.test_file!r} to be null or a text.")
-    if path_in_data_folder_or_absolute(table.file, None) == path_in_data_folder_or_absolute(
-        table.test_file or "", None
-    ):
-        raise ValueError(f"Expected dataset.test_file={table.test_file} to be another file than dataset.file.")
+def _check_column_names(table: Table) -> None:
+    """Refuse names of columns that are not texts."""
     for key in ("bounds", "categories", "dates", "missing"):
         for column in getattr(table, key) if isinstance(getattr(table, key), Mapping) else ():
             if not isinstance(column, str):
@@ -307,16 +296,13 @@ class TextTable(_UserTexts):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_settings_are_texts("file", "label", "text")
+        require_settings_are_texts(self, "file", "label", "text")
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         check_dataset_declaration(self)
-        if self.classes != len(self.labels):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
+        check_classes_are_labels(self, self.labels)
         if len(self.shape) != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [length], the most tokens of a text.")
-        names = [name for name in (self.label, self.text, self.unit_column) if name is not None]
-        if len(set(names)) != len(names):
-            raise ValueError(f"Expected dataset.label, text and unit_column={names} to be distinct.")
+        require_distinct_columns("label, text and unit_column", (self.label, self.text, self.unit_column))
 
     @property
     def preprocessing(self) -> Form:
@@ -326,7 +312,7 @@ class TextTable(_UserTexts):
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         columns = self._read_text_unit_and_named_columns(folder, self.label)
-        positions_in_list(columns[self.label], self.labels)
+        self._class_numbers(columns)
         columns[self.text].texts()
         self._unit_identifiers_or_none(columns)
         return (self._table(folder, self.file).content_hash_of_table(),)
@@ -337,9 +323,13 @@ class TextTable(_UserTexts):
 
         columns = self._read_text_unit_and_named_columns(folder, self.label)
         features = self.vocabulary.token_numbers_of_texts(columns[self.text].texts(), self.shape[0])
-        labels = positions_in_list(columns[self.label], self.labels)
+        labels = self._class_numbers(columns)
         records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
         return self.in_units(records, self._unit_identifiers_or_none(columns)), None
+
+    def _class_numbers(self, columns: Mapping[str, TableColumn]) -> NDArray[np.int64]:
+        with mismatches_refused() as found:
+            return positions_in_list(columns[self.label], self.labels, found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,7 +350,7 @@ class TextSequences(_UserTexts):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_settings_are_texts("file", "text")
+        require_settings_are_texts(self, "file", "text")
         if not isinstance(self.cut, bool):
             raise ValueError(f"Expected dataset.cut={self.cut!r} to be true or false.")
         check_dataset_declaration(self)
@@ -404,16 +394,3 @@ class TextSequences(_UserTexts):
                 f"Expected {self.text} in row {longer.argmax() + 1} of {self.file} to have at most {length} tokens, as "
                 "dataset.shape; say dataset.cut=true to cut longer texts off."
             )
-
-
-def next_token_targets(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
-    """The token after each [n, length]; `IGNORED` where only padding follows.
-
-    >>> next_token_targets(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
-    [[6, 7, -1, -1], [0, 6, -1, -1]]
-    """
-    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
-    follows[:, :-1] = tokens[:, 1:]
-    is_last_part = np.logical_and.accumulate((tokens == padding)[:, ::-1], axis=1)[:, ::-1]
-    follows[:, :-1][is_last_part[:, 1:]] = IGNORED
-    return follows

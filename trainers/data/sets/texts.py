@@ -24,6 +24,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.columns import Column, positions_in_list
 from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.mismatches import mismatches_refused
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import (
     check_bound_fits_one_byte,
@@ -58,6 +59,8 @@ class EnronMail(Declared):
     Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006.
     """
 
+    sizes = ("buckets",)
+    only_classes = len(KINDS)
     most: int
     folders: tuple[str, ...]
     parts: tuple[str, ...]
@@ -67,10 +70,6 @@ class EnronMail(Declared):
         object.__setattr__(self, "folders", tuple(self.folders))
         object.__setattr__(self, "parts", tuple(self.parts))
         check_bound_fits_one_byte(self.most)
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [buckets].")
-        if self.classes != len(KINDS):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(KINDS)}.")
         if not self.folders:
             raise ValueError(f"Expected dataset.folders={list(self.folders)} to name a folder.")
         if not self.parts or len(set(self.parts)) != len(self.parts):
@@ -193,37 +192,22 @@ class Phrases(FromFiles):
     GLUE publishes it.
     """
 
+    only_classes = len(LABELS)
+    private_files = (PRIVATE_FILE,)
+
     @property
     def caution(self) -> str:
         """What a guarantee for a record leaves out, for every page."""
         return "A record is a phrase, and many phrases are parts of one sentence: no whole sentence is protected."
-
-    def _check_declared_fields(self) -> None:
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{self._shape_size_name}].")
-        if self.classes != len(LABELS):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(LABELS)}.")
-        self._check_text_settings()
-
-    @property
-    def _private_file_names(self) -> tuple[str, ...]:
-        return (PRIVATE_FILE,)
 
     def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The phrases of train.tsv, then the sentences of dev.tsv."""
         for file in (PRIVATE_FILE, PUBLIC_FILE):
             rows = labelled_texts_by_line_number(contents[file], file)
             labels = Column.from_cells(HEADER[1], file, {line: label for line, (_, label) in rows.items()})
-            yield self._features_of_texts([text for text, _ in rows.values()]), positions_in_list(labels, LABELS)
-
-    @property
-    @abstractmethod
-    def _shape_size_name(self) -> str:
-        """The quantity that the only size of `shape` counts."""
-
-    @abstractmethod
-    def _check_text_settings(self) -> None:
-        """Refuse a declaration with invalid settings for texts."""
+            with mismatches_refused() as found:
+                positions = positions_in_list(labels, LABELS, found)
+            yield self._features_of_texts([text for text, _ in rows.values()]), positions
 
     @abstractmethod
     def _features_of_texts(self, texts: Sequence[str]) -> NDArray[np.generic]:
@@ -238,11 +222,11 @@ class Sst2(Phrases):
     Source: Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009, without signs.
     """
 
+    sizes = ("buckets",)
     most: int
     nonzero = 9
-    _shape_size_name = "buckets"
 
-    def _check_text_settings(self) -> None:
+    def _check_declared_fields(self) -> None:
         check_bound_fits_one_byte(self.most)
 
     @property
@@ -265,10 +249,10 @@ class Sst2Tokens(Phrases):
     Shapes: features float32 [n, length], whole numbers below `vocabulary.words`; `vocabulary.padding` fills the row.
     """
 
+    sizes = ("length",)
     vocabulary: Vocabulary = field()  # required, whatever the base class has
-    _shape_size_name = "length"
 
-    def _check_text_settings(self) -> None:
+    def _check_declared_fields(self) -> None:
         if self.shape[0] < SHORTEST:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} >= [{SHORTEST}]: the marks and one word.")
 

@@ -43,12 +43,12 @@ def test_quotes_carriage_returns_and_spaces_are_no_hindrance() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (b"P,old,1,0", r"age in line {} of visits\.csv to be a finite number, got 'old'"),
-        (b"P,,1,0", r"age in line {} of visits\.csv to be a finite number, got ''"),
-        (b"P,1,nan,0", r"height in line {} of visits\.csv to be a finite number, got 'nan'"),
-        (b"P,1,inf,0", r"height in line {} of visits\.csv to be a finite number, got 'inf'"),
-        (b"P,1,NA,0", r"height in line {} of visits\.csv to be a finite number, got 'NA'"),
-        (b"P,1,0x1,0", r"height in line {} of visits\.csv to be a finite number, got '0x1'"),
+        (b"P,old,1,0", r"age in line {} of visits\.csv to be a whole number >= 0, got 'old'"),
+        (b"P,,1,0", r"age in line {} of visits\.csv to be a whole number >= 0, got ''"),
+        (b"P,1,nan,0", r"height in line {} of visits\.csv to be a whole number, got 'nan'"),
+        (b"P,1,inf,0", r"height in line {} of visits\.csv to be a whole number, got 'inf'"),
+        (b"P,1,NA,0", r"height in line {} of visits\.csv to be a whole number, got 'NA'"),
+        (b"P,1,0x1,0", r"height in line {} of visits\.csv to be a whole number, got '0x1'"),
         (b"P,-1,1,0", r"age in line {} of visits\.csv to be a whole number >= 0, got '-1'"),
         (b"P,1.5,1,0", r"age in line {} of visits\.csv to be a whole number >= 0, got '1\.5'"),
         (b"P,1,1.5,0", r"height in line {} of visits\.csv to be a whole number, got '1\.5'"),
@@ -59,7 +59,7 @@ def test_quotes_carriage_returns_and_spaces_are_no_hindrance() -> None:
         (b"P,1_0,1,1", r"age in line {} of visits\.csv to be a whole number >= 0, got '1_0'"),
         (b"P,1,1e3,1", r"height in line {} of visits\.csv to be a whole number, got '1e3'"),
         (b"P,1,99999999999999999999,1", r"height in line {} of visits\.csv to be a whole number, got '9+'"),
-        (b"P,1,1,", r"ill in line {} of visits\.csv to be a finite number, got ''"),
+        (b"P,1,1,", r"ill in line {} of visits\.csv to be a whole number in 0\.\.1, got ''"),
         (b"", r"4 values in line {} of visits\.csv, got 1"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_whole_file_is_recognised(tmp_path: Path) -> None:
     [
         (line(0), r"cover-type in line 2 of covtype\.data to be a whole number in 1\.\.7, got '0'"),
         (line(8), r"cover-type in line 2 of covtype\.data to be a whole number in 1\.\.7, got '8'"),
-        (line(slope="nan"), r"slope in line 2 of covtype\.data to be a finite number, got 'nan'"),
+        (line(slope="nan"), r"slope in line 2 of covtype\.data to be a whole number, got 'nan'"),
         (line(slope="1.5"), r"slope in line 2 of covtype\.data to be a whole number, got '1\.5'"),
         (line(soil_type_40=2), r"soil-type-40 in line 2 of covtype\.data to be a whole number in 0\.\.1, got '2'"),
         (line()[:-2], r"55 values in line 2 of covtype\.data, got 54"),

@@ -62,8 +62,8 @@ def test_the_whole_file_is_recognised_however_it_is_compressed(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("rows", "header", "sentence"),
     [
-        ((ROWS[0], "Email 2,1,0,x,0,1", ROWS[2]), HEADER, r"ect in line 3 of emails\.csv to be a finite number"),
-        ((ROWS[0], "Email 2,1,0,nan,0,1", ROWS[2]), HEADER, r"ect in line 3 of emails\.csv to be a finite number"),
+        ((ROWS[0], "Email 2,1,0,x,0,1", ROWS[2]), HEADER, r"ect in line 3 of emails\.csv to be a whole number"),
+        ((ROWS[0], "Email 2,1,0,nan,0,1", ROWS[2]), HEADER, r"ect in line 3 of emails\.csv to be a whole number"),
         ((ROWS[0], "Email 2,1,0,-4,0,1", ROWS[2]), HEADER, r"ect in line 3 of emails\.csv to be a whole number >= 0"),
         ((ROWS[0], "Email 2,1,0,0,0,2", ROWS[2]), HEADER, r"Prediction in line 3 of emails\.csv .* in 0\.\.1, got '2'"),
         ((ROWS[0], ROWS[1], "Email 3,0,0"), HEADER, r"6 values in line 4 of emails\.csv, got 3"),

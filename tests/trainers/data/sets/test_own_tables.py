@@ -204,7 +204,7 @@ def test_a_bad_row_is_one_sentence_with_file_line_and_column_before_anything_is_
         ({"categories": {"age": ["f"]}, "shape": (3,)}, "to be distinct"),
         ({"test_file": "test.csv"}, r"dataset\.test_records=0 with dataset\.test_file=test\.csv"),
         ({"test_records": 3}, r"dataset\.test_records=3 with dataset\.test_file=None"),
-        ({"test_file": "visits.csv", "test_records": 3}, "to be another file"),
+        ({"test_file": "visits.csv", "test_records": 3}, "to be another one than"),
         ({"test_file": 3, "test_records": 3}, "to be null or a text"),
         ({"unit": "patient"}, r"dataset\.unit='patient' to be 'record' where no dataset\.unit_column"),
         ({"units": 3}, r"dataset\.units=3 to be null"),

@@ -10,8 +10,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.records import IGNORED
-from dpsweep.trainers.data.sets.own_tables import TextSequences, next_token_targets
+from dpsweep.trainers.data.records import IGNORED, next_token_targets
+from dpsweep.trainers.data.sets.own_tables import TextSequences
 from tests.trainers.data.sets.test_own_tables_texts import tokenizer
 
 ROWS = 'id,note\n1,a good film\n2,"bad, very bad"\n3,\n1,the the\n'

