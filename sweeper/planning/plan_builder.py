@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
@@ -214,7 +213,7 @@ def _refuse_private_settings_on_public_data(settings: PlanSettings) -> None:
 
 def _declare_points(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
-    first_steps = [asked.point_with_one_step(point) for point in points] if one_step else points
+    first_steps = [point.with_settings(steps=1) for point in points] if one_step else points
     return tuple(DeclaredPoint.from_point(point, needs_noise=target is None) for point in first_steps)
 
 
@@ -270,7 +269,7 @@ def _repeat_points(points: Iterable[Point], repeats: int) -> Iterator[Point]:
         if repeats == 1:
             yield point
         for repeat in range(1, repeats + 1) if repeats > 1 else ():
-            yield replace(point, config={**point.config, REPEAT: repeat})
+            yield point.with_settings(**{REPEAT: repeat})
 
 
 def _rule_with_final_run_if_wanted(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
