@@ -307,8 +307,17 @@ class Ledger:
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
+        statement = self.statement_or_none(account, plan)
+        if statement is None:
+            raise BadInput(_NOT_OPEN.format(account=account))
+        return statement
+
+    def statement_or_none(self, account: str, plan: str | None = None) -> Statement | None:
+        """The state of the account as `statement` has it; None if it was never opened. Creates nothing."""
         with self._chain.read_transaction() as lines:
-            return _statement_from_lines(self._require_ledger(lines, account), account, plan)
+            if lines is None or lines.last_line_of_account(account) is None:
+                return None
+            return _statement_from_lines(lines, account, plan)
 
     def account_names(self) -> tuple[str, ...]:
         """The names of all accounts."""

@@ -52,10 +52,8 @@ class AdmittedOpenSearch(AdmittedSearch):
 
     def are_all_runs_finished(self) -> bool:
         """Whether the plan is charged and each run that it pays for has a result."""
-        if self.plan.account not in self.ledger.account_names():
-            return False
-        attempts = attempts_of_plan_in_ledger(self.plan, self.ledger)
-        if not attempts.charges:
+        statement = self.ledger.statement_or_none(self.plan.account, self.plan.id)
+        if statement is None or not (attempts := statement.attempts_of_plan(self.plan.id)).charges:
             return False
         states = [stage for _, stage in runs_with_last_attempt_state(self.search_of_plan, attempts)]
         return len(states) == self.search_of_plan.number_of_runs and set(states) == {AttemptState.FINISHED}
