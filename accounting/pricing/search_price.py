@@ -110,8 +110,9 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
             "have."
         )
     alone = distinct_single_run_events(trials, terms.rule)
-    if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):
-        notes += (_charging_of_unlike_points_sentence(terms.rule, spec),)
+    if len(alone) > 1 and (charged := terms.rule.charge_of_unequal_points_text(spec.search)):
+        phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
+        notes += (f"The points differ in what they cost; {terms.rule.name} {charged.format(phase=phase)}.",)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
     return PricedSearch(
         rule_config=rule_config,
@@ -133,12 +134,6 @@ def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> 
         forms = {name: to_json(part) for name, part in event.events_by_population.items()}
         distinct[short_digest_of_json(forms)] = event
     return list(distinct.values())
-
-
-def _charging_of_unlike_points_sentence(rule: SelectionRule, spec: SearchSpec) -> str:
-    """How points that differ in what they cost are charged."""
-    phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
-    return f"The points differ in what they cost; {rule.name} {rule.charge_of_unequal_points_text.format(phase=phase)}."
 
 
 def _has_final_runs_where_needed(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:

@@ -305,9 +305,13 @@ class SelectionRule(Checked, ABC):
         """What the runs are compared by, with `{unit}` to fill in, where no score is shown; None where one may be."""
         return None
 
-    @property
-    def charge_of_unequal_points_text(self) -> str:
-        """How points that differ in what they cost are charged, after the rule's name; `{phase}` narrows it."""
+    def charge_of_unequal_points_text(self, search: Search) -> str:
+        """How points that differ in what they cost are charged, after the rule's name; `{phase}` narrows it.
+
+        Empty where each run is charged what it costs: where all runs are known beforehand, and all are shown.
+        """
+        if search.proposals is Proposals.FIXED and not self.hides_losers:
+            return ""
         return "charges the worst{phase} at every order"
 
     @property

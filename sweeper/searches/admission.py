@@ -122,7 +122,7 @@ def killed_runs_notice(priced: PricedPlan, search: PlannedSearch, ledger: Ledger
     plan, attempts = priced.plan, attempts_of_plan_in_ledger(priced.plan, ledger)
     states = AttemptStates.from_trials_with_states(runs_with_last_attempt_state(search, attempts))
     killed = search.killed_runs_to_repeat(states.killed)
-    beyond = () if plan.has_public_data else _runs_without_paid_attempt(search, attempts, killed)
+    beyond = () if may_charge_again(plan, Retry.PAID) else _runs_without_paid_attempt(search, attempts, killed)
     sentences = []
     if paid := len(killed) - len(beyond):
         sentences.append(f"The same command repeats {_killed_runs_text(paid)} without another charge.")
