@@ -359,15 +359,10 @@ class Ledger:
     @contextmanager
     def _write_transaction_on_open_account(self, account: str) -> Iterator[tuple[Lines, Balance]]:
         """A transaction on an account that is open."""
-        with self._write_transaction() as stored:
-            lines = self._require_ledger(stored, account)
+        with self._write_transaction() as lines:
+            if lines is None:
+                raise BadInput(_NOT_OPEN.format(account=account))
             yield lines, _account_balance(lines, account)
-
-    def _require_ledger(self, lines: Lines | None, account: str) -> Lines:
-        """The entries; raises if there is no ledger, so that no account is open."""
-        if lines is None:
-            raise BadInput(_NOT_OPEN.format(account=account))
-        return lines
 
 
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."

@@ -138,11 +138,7 @@ def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> 
 
 def _has_final_runs_where_needed(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
     """Whether the runs read the parts of the records that a rule pays for."""
-    return not _has_separate_final_records(rule) or all(run.final is not None for run in runs)
-
-
-def _has_separate_final_records(rule: SelectionRule) -> bool:
-    return rule.final_run_terms is not None and rule.final_run_terms.is_search_on_part_of_records
+    return not rule.is_search_on_part_of_records or all(run.final is not None for run in runs)
 
 
 def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:

@@ -326,8 +326,7 @@ SURE = 0.05
 
 def is_scored_apart_from_search(plan: Plan, trial: Trial) -> bool:
     """Whether the trial is a final run on records that the search has not read: its score is the best of none."""
-    terms = rule_from_config(plan.rule).final_run_terms
-    return trial.config.get(FINAL, False) and terms is not None and terms.is_search_on_part_of_records
+    return trial.config.get(FINAL, False) and rule_from_config(plan.rule).is_search_on_part_of_records
 
 
 def level_of_told_interval(plan: Plan, trial: Trial) -> float:

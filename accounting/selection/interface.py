@@ -141,11 +141,6 @@ class FinalRunTerms:
     evidence: tuple[str, ...] = ()
 
     @property
-    def is_search_on_part_of_records(self) -> bool:
-        """Whether the search reads a part of the records only."""
-        return self.parts[Use.SEARCH] is not None
-
-    @property
     def is_final_run_priced_apart(self) -> bool:
         """Whether a public part decides which records the final run reads, so that no other run reads any of them."""
         part = self.parts[Use.FINAL]
@@ -191,7 +186,7 @@ class SelectionRule(Checked, ABC):
         A rule that hides losers, by whatever theorem, has no curves, no scripts and no spare attempts.
         """
         self.check_search_is_covered(search)
-        if search.spares and self.final_run_terms is not None and self.final_run_terms.is_search_on_part_of_records:
+        if search.spares and self.is_search_on_part_of_records:
             raise BadInput(
                 f"Expected plan.spare_attempts={search.spares} to be 0 under {self.name}: an attempt that is paid for "
                 "on the search's records would not pay for a final run on the others."
@@ -290,6 +285,11 @@ class SelectionRule(Checked, ABC):
     def final_run_terms(self) -> FinalRunTerms | None:
         """The run of the winning point that follows the search; None if the price pays for none."""
         return None
+
+    @property
+    def is_search_on_part_of_records(self) -> bool:
+        """Whether the search reads a part of the records only; then a final run follows it."""
+        return self.final_run_terms is not None and self.final_run_terms.parts[Use.SEARCH] is not None
 
     def event_of_run_alone(self, trial: PlanEvent) -> PlanEvent:
         """What one run would cost if it were the whole search, and its score were told as this rule tells it."""
