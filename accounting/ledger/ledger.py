@@ -319,6 +319,10 @@ class Ledger:
                 return None
             return _statement_from_lines(lines, account, plan)
 
+    def attempts_of_plan(self, account: str, plan: str) -> Attempts:
+        """The attempts at the runs of a plan; raises `BadInput` if the account was never opened."""
+        return self.statement(account, plan).attempts_of_plan(plan)
+
     def account_names(self) -> tuple[str, ...]:
         """The names of all accounts."""
         with self._chain.read_transaction() as lines:

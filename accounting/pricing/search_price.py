@@ -1,20 +1,22 @@
 """The price of a search, from its declared runs to its trials: the one call that planning makes into accounting.
 
 Values that the user left open are solved for in this order: the rule, the number of steps, the number of points, the
-noise of training, the noise of the scores. Then the whole search is priced, and its most expensive run alone.
+noise of training, the noise of the scores. Then the whole search is priced, and its most expensive run alone; then the
+noise of a card, and the whole with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, to_json
+from dpsweep.accounting.events.build import PlanEvent, no_access, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
+from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
@@ -24,6 +26,7 @@ from dpsweep.accounting.pricing.solver import (
     solve_for_steps_or_points,
     trials_with_solved_noise,
 )
+from dpsweep.accounting.records.card import Card
 from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
@@ -45,7 +48,7 @@ class SearchSpec:
     the rule, None for the cheapest of those `offered` that releases the results that `show` asks for. `target` is the
     largest allowed cost of the whole, None if nothing is open. `solve` names the value that is solved for if the noise
     is given; with `steps_are_open` it is the steps of runs that have one step so far. `pruner` is the configuration's
-    value for runs that end early.
+    value for runs that end early. `card` is None for a search without a card.
     """
 
     runs_under: Callable[[SelectionRule], Sequence[DeclaredRun]]
@@ -61,11 +64,20 @@ class SearchSpec:
     steps_are_open: bool
     proposed: Proposed | None
     pruner: object = None
+    card: CardTerms | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardTerms:
+    """The card that a search is to have: `exact` if nothing protects its records, and the threshold that it uses."""
+
+    exact: bool
+    threshold: float | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedSearch:
-    """A priced search: the rule, the trials, their joint event, its price, and remarks for the user.
+    """A priced search: the rule, the trials, their joint event, its price, its card, and remarks for the user.
 
     `target_epsilon` is the epsilon that the noise was solved for, None if the noise was given.
     """
@@ -79,6 +91,7 @@ class PricedSearch:
     single_run: Quote
     target_epsilon: float | None
     notes: tuple[str, ...]
+    card: Card | None = None
 
 
 def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
@@ -87,7 +100,8 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     offers = {label: rule for label, rule in offers.items() if is_search_covered_by_rule(rule, spec.search)}
     own = None if spec.rule is None else rule_from_config(spec.rule)
     runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
-    offers = {label: rule for label, rule in offers.items() if _has_final_runs_where_needed(rule, runs)}
+    if any(run.final is None for run in runs):  # all runs read all records, so no rule may take them for parts
+        offers = {label: rule for label, rule in offers.items() if not rule.is_search_on_part_of_records}
     rule_config, notes = _rule_config_and_remark(spec, offers, runs)
     terms = _search_terms(spec, own or rule_from_config(rule_config), runs)
     _check_search_is_allowed(terms, spec)
@@ -114,7 +128,7 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
         phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
         notes += (f"The points differ in what they cost; {terms.rule.name} {charged.format(phase=phase)}.",)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
-    return PricedSearch(
+    priced = PricedSearch(
         rule_config=rule_config,
         rule=terms.rule,
         offers=offers,
@@ -125,6 +139,28 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
         target_epsilon=target,
         notes=notes,
     )
+    if spec.card is None:
+        return priced
+    return search_priced_with_card(priced, spec.card, panel=terms.panel, delta=spec.delta, budget=spec.budget)
+
+
+def search_priced_with_card(
+    search: PricedSearch, card: CardTerms, *, panel: Panel, delta: float, budget: Guarantee
+) -> PricedSearch:
+    """The search with its card, priced as a whole, at the least noise at which the card costs no more than the search.
+
+    A sealed part is one more population, so up to that cost the card adds nothing. The threshold costs nothing.
+    """
+    adjacency = budget.adjacency
+
+    def epsilon_at_noise(noise: float) -> float:
+        query = Card(noise_std=noise).event_with_query(PlanEvent(training=no_access()), adjacency)
+        return panel.epsilon(query, delta, adjacency)
+
+    noise = 0.0 if card.exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon)
+    priced = Card(noise_std=noise, threshold=card.threshold)
+    event = priced.event_with_query(search.event, adjacency)
+    return replace(search, event=event, quote=panel.quote(event, delta, adjacency, budget.unit), card=priced)
 
 
 def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> Sequence[PlanEvent]:
@@ -134,11 +170,6 @@ def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> 
         forms = {name: to_json(part) for name, part in event.events_by_population.items()}
         distinct[short_digest_of_json(forms)] = event
     return list(distinct.values())
-
-
-def _has_final_runs_where_needed(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
-    """Whether the runs read the parts of the records that a rule pays for."""
-    return not rule.is_search_on_part_of_records or all(run.final is not None for run in runs)
 
 
 def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:

@@ -182,6 +182,12 @@ class PlannedSearch(ABC):
         return plan.trials
 
     @classmethod
+    def size_text(cls, plan: Plan) -> str:
+        """The number of points that are searched, or of runs, if a sampler proposes their points."""
+        points = len(set(plan.point_index_of_each_trial))
+        return f"{points} point{'s' if points > 1 else ''}"
+
+    @classmethod
     def number_of_runs_text(cls, plan: Plan) -> str:
         """How many runs the points have; empty if each has one, or if their number is secret."""
         runs, points = len(plan.trials), len(set(plan.point_index_of_each_trial))

@@ -26,7 +26,6 @@ from dpsweep.accounting.pricing.panel import ATTACK, Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
-from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
@@ -122,8 +121,10 @@ def print_price_of_plan(
     `time_text` may wait until a step is timed, so it is called after the first three lines. `data` has further rows,
     about the records.
     """
-    words = (_words_on_public_data if priced.plan.has_public_data else _words_on_private_data)(
-        priced, statement, outlook
+    words = (
+        _words_on_public_data(priced, statement)
+        if priced.plan.has_public_data
+        else _words_on_private_data(priced, statement, outlook)
     )
     print_line(f"price: {words.price}")
     print_line(f"budget: {words.budget}")
@@ -154,7 +155,8 @@ def _words_on_private_data(priced: PricedPlan, statement: Statement | None, outl
     plan, price = priced.plan, epsilon_text_rounded_up(priced.quote.epsilon)
     alone = epsilon_text_rounded_up(priced.single_run.epsilon)
     return _PriceWords(
-        price=f"epsilon {price} at delta {text_with_all_digits(plan.delta)} per {plan.unit}, for {_search_text(plan)}",
+        price=f"epsilon {price} at delta {text_with_all_digits(plan.delta)} per {plan.unit}, for the whole search of "
+        f"{declared_search_class(plan).size_text(plan)}",
         budget=_private_budget_text(priced, statement, outlook),
         scores=_score_cost_text(priced),
         rows=tuple(_search_price_rows(priced, outlook.envelope)),
@@ -163,23 +165,16 @@ def _words_on_private_data(priced: PricedPlan, statement: Statement | None, outl
     )
 
 
-def _words_on_public_data(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> _PriceWords:
-    plan = priced.plan
-    is_account_private = statement is not None and not statement.budget.promises_nothing
+def _words_on_public_data(priced: PricedPlan, statement: Statement | None) -> _PriceWords:
+    plan, budget = priced.plan, "none: these data were declared public"
+    if statement is not None and not statement.budget.promises_nothing:
+        budget = "REFUSED: the account was opened for data private"
     return _PriceWords(
-        price=f"{_search_text(plan)} PROTECTS NOBODY: you declared these data public (dataset.public=true)",
-        budget="REFUSED: the account was opened for data private"
-        if is_account_private
-        else "none: these data were declared public",
+        price=f"the whole search of {declared_search_class(plan).size_text(plan)} PROTECTS NOBODY: you declared these "
+        "data public (dataset.public=true)",
+        budget=budget,
         scores=declaration_from_config(plan.trials[0].config).score.statement,
     )
-
-
-def _search_text(plan: Plan) -> str:
-    """The whole search with its size."""
-    points = len(set(plan.point_index_of_each_trial))
-    count, noun = (points, "point") if plan.proposed is None else (plan.proposed.trials, "run")
-    return f"the whole search of {count} {noun}{'s' if count > 1 else ''}"
 
 
 def _print_details_of_plan(priced: PricedPlan, words: _PriceWords, outlook: Outlook, data: Mapping[str, str]) -> None:

@@ -14,9 +14,8 @@ from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
+from dpsweep.accounting.pricing.search_price import AUTO, CardTerms, SearchSpec, solve_and_price_search
 from dpsweep.accounting.records.card import may_card_be_exact
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
@@ -118,19 +117,10 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
             steps_are_open=spending,
             proposed=proposed,
             pruner=settings.search.get("pruner"),
+            card=CardTerms(exact=may_card_be_exact(terms.parts, budget), threshold=terms.threshold)
+            if terms.card and terms.parts is not None
+            else None,
         )
-    )
-    priced, card = (
-        search_priced_with_card(
-            priced,
-            panel=panel,
-            delta=delta,
-            budget=budget,
-            exact=may_card_be_exact(terms.parts, budget),
-            threshold=terms.threshold,
-        )
-        if terms.card and terms.parts is not None
-        else (priced, None)
     )
     require_table_for_threshold(terms.threshold, priced.rule, priced.trials)
     automatic = {point.method for point in distinct if point.rate_factor is not None}
@@ -148,7 +138,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
         target_epsilon=priced.target_epsilon,
         proposed=asked.proposals_with_solved_noise(proposed, distinct, trials),
         spares=search.spares,
-        card=card,
+        card=priced.card,
         about=asked.require_valid_about_text(settings.about),
         notes=(
             *(*notes, *filter(None, (terms.note,)), *_default_axes_note(distinct)),
