@@ -90,7 +90,7 @@ def offers_under_each_rule(priced: PricedPlan) -> tuple[Offer, ...]:
     def is_rule_offered(rule: SelectionRule) -> bool:
         return rule == priced.rule or (not plan.final_runs and may_sweep_run_under_rule(rule, plan.priced_events))
 
-    rules = {label: rule for label, rule in priced.offers.items() if is_rule_offered(rule)}
+    rules = {label: rule for label, rule in priced.offers().items() if is_rule_offered(rule)}
     return offer_of_each_rule(
         rules, plan.priced_events, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
@@ -79,12 +80,13 @@ class CardTerms:
 class PricedSearch:
     """A priced search: the rule, the trials, their joint event, its price, its card, and remarks for the user.
 
-    `target_epsilon` is the epsilon that the noise was solved for, None if the noise was given.
+    `offers` makes the other rules that allow the search, by the names that `tuning=` takes. `target_epsilon` is the
+    epsilon that the noise was solved for, None if the noise was given.
     """
 
     rule_config: Mapping[str, Any]
     rule: SelectionRule
-    offers: Mapping[str, SelectionRule]
+    offers: Callable[[], Mapping[str, SelectionRule]]
     trials: Sequence[Trial]
     event: PlanEvent
     quote: Quote
@@ -96,13 +98,10 @@ class PricedSearch:
 
 def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {label: rule_from_config(config) for label, config in spec.offered.items()}
-    offers = {label: rule for label, rule in offers.items() if is_search_covered_by_rule(rule, spec.search)}
     own = None if spec.rule is None else rule_from_config(spec.rule)
-    runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
-    if any(run.final is None for run in runs):  # all runs read all records, so no rule may take them for parts
-        offers = {label: rule for label, rule in offers.items() if not rule.is_search_on_part_of_records}
-    rule_config, notes = _rule_config_and_remark(spec, offers, runs)
+    runs = spec.runs_under(own or next(iter(_offered_rules(spec).values()), Composition()))
+    offers, target = partial(_offered_rules, spec, runs), spec.target
+    rule_config, notes = (spec.rule, ()) if spec.rule is not None else _cheapest_rule_config_and_remark(spec, runs)
     terms = _search_terms(spec, own or rule_from_config(rule_config), runs)
     _check_search_is_allowed(terms, spec)
     if spec.steps_are_open and target is not None:
@@ -181,13 +180,24 @@ def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     return True
 
 
-def _rule_config_and_remark(
-    spec: SearchSpec, offers: Mapping[str, SelectionRule], runs: Sequence[DeclaredRun]
+def _offered_rules(spec: SearchSpec, runs: Sequence[DeclaredRun] = ()) -> dict[str, SelectionRule]:
+    """The other rules that allow the search, by their names; of runs that read all records, none that needs parts."""
+    rules = {label: rule_from_config(config) for label, config in spec.offered.items()}
+    are_final_runs_missing = any(run.final is None for run in runs)
+    return {
+        label: rule
+        for label, rule in rules.items()
+        if is_search_covered_by_rule(rule, spec.search)
+        and not (are_final_runs_missing and rule.is_search_on_part_of_records)
+    }
+
+
+def _cheapest_rule_config_and_remark(
+    spec: SearchSpec, runs: Sequence[DeclaredRun]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The configuration of the rule, and a remark if it was chosen here."""
-    if spec.rule is not None:
-        return spec.rule, ()
-    label = cheapest_rule_label(offers, runs, _search_terms(spec, Composition(), runs), spec.target, spec.show)
+    """The configuration of the cheapest rule that is offered, and a remark on the choice."""
+    offers, terms = _offered_rules(spec, runs), _search_terms(spec, Composition(), runs)
+    label = cheapest_rule_label(offers, runs, terms, spec.target, spec.show)
     name = rule_from_config(spec.offered[label]).name
     return spec.offered[label], (f"tuning={AUTO}: {name} is the cheapest rule for show={spec.show}.",)
 

@@ -37,6 +37,10 @@ DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
 
 
+COIN_BYTES = 32
+"""The random bytes that the coins of a secret part are made from."""
+
+
 def read_draw_of_plan(plan: Plan, path: Path) -> StoredDraw | None:
     """The stored draw of this plan; None if there is none; raises `BadInput` if it belongs to another plan."""
     stored = StoredDraw.read(path)

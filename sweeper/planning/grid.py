@@ -197,7 +197,7 @@ class Grid:
         typed = {
             key: values
             for key, values in self.request.values.items()
-            if method in (choices_that_have_key(key, named) or named)
+            if len(named) == 1 or method in (choices_that_have_key(key, named) or named)  # to read all of conf/ is slow
         }
         panels_axes = self._axes_without_overridden_keys("grid.panels", panels)
         return (axes or {}) | panels_axes | typed, has_default and bool(axes)

@@ -39,6 +39,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
+    COIN_BYTES,
     SearchOutcome,
     SearchRecord,
     StoredDraw,
@@ -56,9 +57,6 @@ from dpsweep.sweeper.searches.admission import (
 )
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue
 from dpsweep.sweeper.searches.runner import Runner
-
-COIN_BYTES = 32
-"""The random bytes that the coins of a secret part are made from."""
 
 
 class AdmittedSecretDraw(AdmittedSearch):

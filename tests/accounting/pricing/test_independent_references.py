@@ -209,7 +209,7 @@ def searched(event: PlanEvent, delta: float, adjacency: Adjacency) -> PricedSear
     return PricedSearch(
         rule_config={},
         rule=Composition(),
-        offers={},
+        offers=dict,
         trials=(),
         event=event,
         quote=quote,
