@@ -304,8 +304,21 @@ class Ledger:
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
+        statement = self.statement_or_none(account, plan)
+        if statement is None:
+            raise BadInput(_NOT_OPEN.format(account=account))
+        return statement
+
+    def statement_or_none(self, account: str, plan: str | None = None) -> Statement | None:
+        """The state of the account as `statement` has it; None if it was never opened. Creates nothing."""
         with self._chain.read_transaction() as lines:
-            return _statement_from_lines(self._require_ledger(lines, account), account, plan)
+            if lines is None or lines.last_line_of_account(account) is None:
+                return None
+            return _statement_from_lines(lines, account, plan)
+
+    def attempts_of_plan(self, account: str, plan: str) -> Attempts:
+        """The attempts at the runs of a plan; raises `BadInput` if the account was never opened."""
+        return self.statement(account, plan).attempts_of_plan(plan)
 
     def account_names(self) -> tuple[str, ...]:
         """The names of all accounts."""
@@ -343,15 +356,10 @@ class Ledger:
     @contextmanager
     def _write_transaction_on_open_account(self, account: str) -> Iterator[tuple[Lines, Balance]]:
         """A transaction on an account that is open."""
-        with self._chain.write_transaction() as stored:
-            lines = self._require_ledger(stored, account)
+        with self._chain.write_transaction() as lines:
+            if lines is None:
+                raise BadInput(_NOT_OPEN.format(account=account))
             yield lines, _account_balance(lines, account)
-
-    def _require_ledger(self, lines: Lines | None, account: str) -> Lines:
-        """The entries; raises if there is no ledger, so that no account is open."""
-        if lines is None:
-            raise BadInput(_NOT_OPEN.format(account=account))
-        return lines
 
 
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."

@@ -49,16 +49,9 @@ class Alternative:
 
 def alternative_with_other_subsampling(priced: PricedPlan) -> Alternative | None:
     """The other kind's price, None if it cannot be computed; the points must allow either kind."""
-    plan = priced.plan
-    own = SearchTerms(
-        rule=priced.rule,
-        panel=priced.panel,
-        delta=plan.delta,
-        adjacency=plan.adjacency,
-        shared=plan.has_shared_subsamples,
-    )
-    other = replace(own, shared=not plan.has_shared_subsamples)
-    subsample = "independent" if plan.has_shared_subsamples else "shared"
+    plan, own = priced.plan, priced.terms_under_rule(priced.rule)
+    other = replace(own, shared=not own.shared)
+    subsample = "shared" if other.shared else "independent"
     try:
         if plan.target_epsilon is None:
             event = other.search_event(PlanEvent(training=trial.event.training) for trial in plan.trials)
@@ -97,7 +90,7 @@ def offers_under_each_rule(priced: PricedPlan) -> tuple[Offer, ...]:
     def is_rule_offered(rule: SelectionRule) -> bool:
         return rule == priced.rule or (not plan.final_runs and may_sweep_run_under_rule(rule, plan.priced_events))
 
-    rules = {label: rule for label, rule in priced.offers.items() if is_rule_offered(rule)}
+    rules = {label: rule for label, rule in priced.offers().items() if is_rule_offered(rule)}
     return offer_of_each_rule(
         rules, plan.priced_events, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
     )

@@ -18,8 +18,8 @@ from dpsweep.accounting.selection.interface import SelectionRule
 class PricedPlan:
     """A plan with its price, and the quote of its most expensive run alone, which is not the price of the search.
 
-    `offers` are the other available rules, by the names that `tuning=` takes. `budget_given` says that the user typed a
-    budget, which then must be the account's. `units` is the declared number of records, or of units if they have
+    `offers` makes the other available rules, by the names that `tuning=` takes. `budget_given` says that the user typed
+    a budget, which then must be the account's. `units` is the declared number of records, or of units if they have
     several, `accept_delta` the typed value of `privacy.accept_delta`. `run_of` declares a trial anew; the noise of its
     score is left open if it can be.
     """
@@ -29,7 +29,7 @@ class PricedPlan:
     panel: Panel
     quote: Quote
     single_run: Quote
-    offers: Mapping[str, SelectionRule]
+    offers: Callable[[], Mapping[str, SelectionRule]]
     units: int
     run_of: Callable[[Trial], DeclaredRun]
     budget_given: bool = False

@@ -1,20 +1,23 @@
 """The price of a search, from its declared runs to its trials: the one call that planning makes into accounting.
 
 Values that the user left open are solved for in this order: the rule, the number of steps, the number of points, the
-noise of training, the noise of the scores. Then the whole search is priced, and its most expensive run alone.
+noise of training, the noise of the scores. Then the whole search is priced, and its most expensive run alone; then the
+noise of a card, and the whole with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, to_json
+from dpsweep.accounting.events.build import PlanEvent, no_access, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
+from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
@@ -24,6 +27,7 @@ from dpsweep.accounting.pricing.solver import (
     solve_for_steps_or_points,
     trials_with_solved_noise,
 )
+from dpsweep.accounting.records.card import Card
 from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
@@ -45,7 +49,7 @@ class SearchSpec:
     the rule, None for the cheapest of those `offered` that releases the results that `show` asks for. `target` is the
     largest allowed cost of the whole, None if nothing is open. `solve` names the value that is solved for if the noise
     is given; with `steps_are_open` it is the steps of runs that have one step so far. `pruner` is the configuration's
-    value for runs that end early.
+    value for runs that end early. `card` is None for a search without a card.
     """
 
     runs_under: Callable[[SelectionRule], Sequence[DeclaredRun]]
@@ -61,34 +65,43 @@ class SearchSpec:
     steps_are_open: bool
     proposed: Proposed | None
     pruner: object = None
+    card: CardTerms | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardTerms:
+    """The card that a search is to have: `exact` if nothing protects its records, and the threshold that it uses."""
+
+    exact: bool
+    threshold: float | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedSearch:
-    """A priced search: the rule, the trials, their joint event, its price, and remarks for the user.
+    """A priced search: the rule, the trials, their joint event, its price, its card, and remarks for the user.
 
-    `target_epsilon` is the epsilon that the noise was solved for, None if the noise was given.
+    `offers` makes the other rules that allow the search, by the names that `tuning=` takes. `target_epsilon` is the
+    epsilon that the noise was solved for, None if the noise was given.
     """
 
     rule_config: Mapping[str, Any]
     rule: SelectionRule
-    offers: Mapping[str, SelectionRule]
+    offers: Callable[[], Mapping[str, SelectionRule]]
     trials: Sequence[Trial]
     event: PlanEvent
     quote: Quote
     single_run: Quote
     target_epsilon: float | None
     notes: tuple[str, ...]
+    card: Card | None = None
 
 
 def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {label: rule_from_config(config) for label, config in spec.offered.items()}
-    offers = {label: rule for label, rule in offers.items() if is_search_covered_by_rule(rule, spec.search)}
     own = None if spec.rule is None else rule_from_config(spec.rule)
-    runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
-    offers = {label: rule for label, rule in offers.items() if _has_final_runs_where_needed(rule, runs)}
-    rule_config, notes = _rule_config_and_remark(spec, offers, runs)
+    runs = spec.runs_under(own or next(iter(_offered_rules(spec).values()), Composition()))
+    offers, target = partial(_offered_rules, spec, runs), spec.target
+    rule_config, notes = (spec.rule, ()) if spec.rule is not None else _cheapest_rule_config_and_remark(spec, runs)
     terms = _search_terms(spec, own or rule_from_config(rule_config), runs)
     _check_search_is_allowed(terms, spec)
     if spec.steps_are_open and target is not None:
@@ -110,10 +123,11 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
             "have."
         )
     alone = distinct_single_run_events(trials, terms.rule)
-    if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):
-        notes += (_charging_of_unlike_points_sentence(terms.rule, spec),)
+    if len(alone) > 1 and (charged := terms.rule.charge_of_unequal_points_text(spec.search)):
+        phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
+        notes += (f"The points differ in what they cost; {terms.rule.name} {charged.format(phase=phase)}.",)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
-    return PricedSearch(
+    priced = PricedSearch(
         rule_config=rule_config,
         rule=terms.rule,
         offers=offers,
@@ -124,6 +138,28 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
         target_epsilon=target,
         notes=notes,
     )
+    if spec.card is None:
+        return priced
+    return search_priced_with_card(priced, spec.card, panel=terms.panel, delta=spec.delta, budget=spec.budget)
+
+
+def search_priced_with_card(
+    search: PricedSearch, card: CardTerms, *, panel: Panel, delta: float, budget: Guarantee
+) -> PricedSearch:
+    """The search with its card, priced as a whole, at the least noise at which the card costs no more than the search.
+
+    A sealed part is one more population, so up to that cost the card adds nothing. The threshold costs nothing.
+    """
+    adjacency = budget.adjacency
+
+    def epsilon_at_noise(noise: float) -> float:
+        query = Card(noise_std=noise).event_with_query(PlanEvent(training=no_access()), adjacency)
+        return panel.epsilon(query, delta, adjacency)
+
+    noise = 0.0 if card.exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon)
+    priced = Card(noise_std=noise, threshold=card.threshold)
+    event = priced.event_with_query(search.event, adjacency)
+    return replace(search, event=event, quote=panel.quote(event, delta, adjacency, budget.unit), card=priced)
 
 
 def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> Sequence[PlanEvent]:
@@ -135,21 +171,6 @@ def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> 
     return list(distinct.values())
 
 
-def _charging_of_unlike_points_sentence(rule: SelectionRule, spec: SearchSpec) -> str:
-    """How points that differ in what they cost are charged."""
-    phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
-    return f"The points differ in what they cost; {rule.name} {rule.charge_of_unequal_points_text.format(phase=phase)}."
-
-
-def _has_final_runs_where_needed(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
-    """Whether the runs read the parts of the records that a rule pays for."""
-    return not _has_separate_final_records(rule) or all(run.final is not None for run in runs)
-
-
-def _has_separate_final_records(rule: SelectionRule) -> bool:
-    return rule.final_run_terms is not None and rule.final_run_terms.is_search_on_part_of_records
-
-
 def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     """Whether a rule allows the search."""
     try:
@@ -159,13 +180,24 @@ def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     return True
 
 
-def _rule_config_and_remark(
-    spec: SearchSpec, offers: Mapping[str, SelectionRule], runs: Sequence[DeclaredRun]
+def _offered_rules(spec: SearchSpec, runs: Sequence[DeclaredRun] = ()) -> dict[str, SelectionRule]:
+    """The other rules that allow the search, by their names; of runs that read all records, none that needs parts."""
+    rules = {label: rule_from_config(config) for label, config in spec.offered.items()}
+    are_final_runs_missing = any(run.final is None for run in runs)
+    return {
+        label: rule
+        for label, rule in rules.items()
+        if is_search_covered_by_rule(rule, spec.search)
+        and not (are_final_runs_missing and rule.is_search_on_part_of_records)
+    }
+
+
+def _cheapest_rule_config_and_remark(
+    spec: SearchSpec, runs: Sequence[DeclaredRun]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The configuration of the rule, and a remark if it was chosen here."""
-    if spec.rule is not None:
-        return spec.rule, ()
-    label = cheapest_rule_label(offers, runs, _search_terms(spec, Composition(), runs), spec.target, spec.show)
+    """The configuration of the cheapest rule that is offered, and a remark on the choice."""
+    offers, terms = _offered_rules(spec, runs), _search_terms(spec, Composition(), runs)
+    label = cheapest_rule_label(offers, runs, terms, spec.target, spec.show)
     name = rule_from_config(spec.offered[label]).name
     return spec.offered[label], (f"tuning={AUTO}: {name} is the cheapest rule for show={spec.show}.",)
 

@@ -167,17 +167,16 @@ def trials_with_solved_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, ta
             lambda noise: training_events(runs, given_or_default_noises(runs, noise), rough=True),
         )
         noises = given_or_default_noises(runs, noise)
-    return _trials_with_final_runs(runs, noises, terms, target)
+    return trials_of_runs_at_noises(runs, noises, terms, target)
 
 
-def trials_of_runs_at_noises(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
-    """The trials at these noise multipliers, which replace the runs' own."""
-    return _trials_with_final_runs(runs, noises, terms, None)
-
-
-def _trials_with_final_runs(
-    runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms, target: float | None
+def trials_of_runs_at_noises(
+    runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms, target: float | None = None
 ) -> list[Trial]:
+    """The trials at these noise multipliers, which replace the runs' own, with their final runs.
+
+    Open noise of scores, and of final runs on records of their own, costs at most `target`, or as much as the search.
+    """
     allowed = terms.epsilon(training_events(runs, noises)) if target is None else target
     score_noise = _solved_score_noise_if_open(runs, terms, allowed)
     trials = [run.trial_at_noise(noise, score_noise) for run, noise in zip(runs, noises, strict=True)]

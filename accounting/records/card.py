@@ -30,7 +30,7 @@ from dpsweep.accounting.codec import OMITTED, NonNegative, PositiveInt, Stored, 
 from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table
-from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
@@ -231,6 +231,11 @@ def require_card_of_winner(stored: CardFiles, shown: CardFiles, own: CardClaim |
         raise ContractBroken(f"The card in {shown.folder} is not the one that the sealed part answered with.")
 
 
+def may_card_be_exact(parts: SealedParts, budget: Guarantee) -> bool:
+    """Whether a card of these parts needs no noise: their units are public test records, or nothing is promised."""
+    return parts.public or budget.promises_nothing
+
+
 def require_priced_card(plan: Plan) -> None:
     """Raises `BadInput` unless all runs leave the same units out and the plan's price is that of its card."""
     if len({repr(trial.config.get(SEALED)) for trial in plan.all_runs}) > 1:
@@ -239,7 +244,7 @@ def require_priced_card(plan: Plan) -> None:
     if card is None:
         is_priced = plan.event.sealed is None
     else:
-        is_readable = sealed is not None and (not card.is_exact or sealed.parts.public or plan.has_public_data)
+        is_readable = sealed is not None and (not card.is_exact or may_card_be_exact(sealed.parts, plan.budget))
         none = PlanEvent(training=no_access())
         charged, own = replace(none, sealed=plan.event.sealed), card.event_with_query(none, plan.adjacency)
         is_priced = is_readable and charged.is_same_as(own)

@@ -182,6 +182,12 @@ class PlannedSearch(ABC):
         return plan.trials
 
     @classmethod
+    def size_text(cls, plan: Plan) -> str:
+        """The number of points that are searched, or of runs, if a sampler proposes their points."""
+        points = len(set(plan.point_index_of_each_trial))
+        return f"{points} point{'s' if points > 1 else ''}"
+
+    @classmethod
     def number_of_runs_text(cls, plan: Plan) -> str:
         """How many runs the points have; empty if each has one, or if their number is secret."""
         runs, points = len(plan.trials), len(set(plan.point_index_of_each_trial))
@@ -326,8 +332,7 @@ SURE = 0.05
 
 def is_scored_apart_from_search(plan: Plan, trial: Trial) -> bool:
     """Whether the trial is a final run on records that the search has not read: its score is the best of none."""
-    terms = rule_from_config(plan.rule).final_run_terms
-    return trial.config.get(FINAL, False) and terms is not None and terms.is_search_on_part_of_records
+    return trial.config.get(FINAL, False) and rule_from_config(plan.rule).is_search_on_part_of_records
 
 
 def level_of_told_interval(plan: Plan, trial: Trial) -> float:

@@ -108,7 +108,7 @@ class OpenSearch(PlannedSearch):
 
     def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares each result with the digest in its attempt's last settle line."""
-        attempts = ledger.statement(self.plan.account, self.plan.id).attempts_of_plan(self.plan.id)
+        attempts = ledger.attempts_of_plan(self.plan.account, self.plan.id)
         for trial in self.search_and_final_runs():
             result = TrialResult.read(self.folder.trial_folder(trial.id))
             if result is None:

@@ -66,6 +66,12 @@ class ProposedPoints(OpenSearch):
         return ()
 
     @classmethod
+    def size_text(cls, plan: Plan) -> str:
+        """The number of turns."""
+        runs = plan.required_proposals.trials
+        return f"{runs} run{'s' if runs > 1 else ''}"
+
+    @classmethod
     def number_of_runs_text(cls, plan: Plan) -> str:
         """The number of turns, and who proposes their points."""
         proposed = plan.required_proposals

@@ -1,7 +1,7 @@
 """The tries of a secret draw, of which only the winner is shown (`stored_draw.py`).
 
-The ledger has one attempt at the search as a whole. The private store has the rest (`search_record.py`), by which a
-folder that is an older copy is recognised.
+The ledger has one attempt at the search as a whole. The private store has the rest (`SearchRecord`), by which a folder
+that is an older copy is recognised.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import make_private_folder_durably, write_json
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -35,6 +35,10 @@ from dpsweep.accounting.validation import require_text
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
+
+
+COIN_BYTES = 32
+"""The random bytes that the coins of a secret part are made from."""
 
 
 def read_draw_of_plan(plan: Plan, path: Path) -> StoredDraw | None:
@@ -139,6 +143,20 @@ def is_on_secret_part_of_records(trial: Trial) -> bool:
     """Whether a trial reads a part of the records that secret coins decide."""
     part = trial.config.get("part")
     return isinstance(part, Mapping) and part.get("secret") is True
+
+
+def coin_bits_of_secret_part(trial: Trial, plan: str, folder: SweepFolder) -> str:
+    """The random bits, in hexadecimal, of the coins of the secret part that a trial reads; empty if it reads none.
+
+    They lie with the draw of the search, whose digest the coordinator compares with the private store. Raises
+    `ContractBroken` unless the folder has the draw of this plan.
+    """
+    if not is_on_secret_part_of_records(trial):
+        return ""
+    stored = StoredDraw.read(folder.draw_path)
+    if stored is None or stored.plan != plan:
+        raise ContractBroken(f"Expected the draw of plan {plan} to lie in {folder.root}.")
+    return stored.coins
 
 
 def trials_of_draw(plan: Plan, draw: Draw) -> tuple[Trial, ...]:

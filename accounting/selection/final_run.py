@@ -91,10 +91,9 @@ class Final(SelectionRule):
         """The search's own."""
         return self.rule.refusal_of_scores_sentence(private=private, metrics=metrics)
 
-    @property
-    def charge_of_unequal_points_text(self) -> str:
+    def charge_of_unequal_points_text(self, search: Search) -> str:
         """The search's own."""
-        return self.rule.charge_of_unequal_points_text
+        return self.rule.charge_of_unequal_points_text(search)
 
     @property
     def name_of_point_score(self) -> str:

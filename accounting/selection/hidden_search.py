@@ -148,11 +148,10 @@ class HiddenSearchRule(SelectionRule):
         )
         return self.discloses <= shown and super().is_event_charged_for_trials(event, trials)
 
-    @property
-    def charge_of_unequal_points_text(self) -> str:
+    def charge_of_unequal_points_text(self, search: Search) -> str:
         """At the mean of their prices where every try draws its point, at the worst where each runs once."""
         if Disclosure.NUMBER_OF_TRIES in self.discloses:
-            return super().charge_of_unequal_points_text
+            return super().charge_of_unequal_points_text(search)
         return (
             "charges the mean of their deltas at each epsilon, since every try draws its point at random and names it"
         )

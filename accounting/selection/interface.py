@@ -141,11 +141,6 @@ class FinalRunTerms:
     evidence: tuple[str, ...] = ()
 
     @property
-    def is_search_on_part_of_records(self) -> bool:
-        """Whether the search reads a part of the records only."""
-        return self.parts[Use.SEARCH] is not None
-
-    @property
     def is_final_run_priced_apart(self) -> bool:
         """Whether a public part decides which records the final run reads, so that no other run reads any of them."""
         part = self.parts[Use.FINAL]
@@ -191,7 +186,7 @@ class SelectionRule(Checked, ABC):
         A rule that hides losers, by whatever theorem, has no curves, no scripts and no spare attempts.
         """
         self.check_search_is_covered(search)
-        if search.spares and self.final_run_terms is not None and self.final_run_terms.is_search_on_part_of_records:
+        if search.spares and self.is_search_on_part_of_records:
             raise BadInput(
                 f"Expected plan.spare_attempts={search.spares} to be 0 under {self.name}: an attempt that is paid for "
                 "on the search's records would not pay for a final run on the others."
@@ -291,6 +286,11 @@ class SelectionRule(Checked, ABC):
         """The run of the winning point that follows the search; None if the price pays for none."""
         return None
 
+    @property
+    def is_search_on_part_of_records(self) -> bool:
+        """Whether the search reads a part of the records only; then a final run follows it."""
+        return self.final_run_terms is not None and self.final_run_terms.parts[Use.SEARCH] is not None
+
     def event_of_run_alone(self, trial: PlanEvent) -> PlanEvent:
         """What one run would cost if it were the whole search, and its score were told as this rule tells it."""
         return trial
@@ -305,9 +305,13 @@ class SelectionRule(Checked, ABC):
         """What the runs are compared by, with `{unit}` to fill in, where no score is shown; None where one may be."""
         return None
 
-    @property
-    def charge_of_unequal_points_text(self) -> str:
-        """How points that differ in what they cost are charged, after the rule's name; `{phase}` narrows it."""
+    def charge_of_unequal_points_text(self, search: Search) -> str:
+        """How points that differ in what they cost are charged, after the rule's name; `{phase}` narrows it.
+
+        Empty where each run is charged what it costs: where all runs are known beforehand, and all are shown.
+        """
+        if search.proposals is Proposals.FIXED and not self.hides_losers:
+            return ""
         return "charges the worst{phase} at every order"
 
     @property

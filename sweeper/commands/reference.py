@@ -34,11 +34,11 @@ def print_reference(root: Path) -> None:
     require_method_without_privacy(trial)
     by = escape_invisible_characters(getpass.getuser())
     ledger.record_reference(plan.account, plan=plan.id, trial=trial.id, by=by)
-    store = PrivateStore.for_plan(ledger, plan.account, plan.id)
+    folder = SweepFolder(root=root, store=PrivateStore.for_plan(ledger, plan.account, plan.id))
     machine = Compute(device="auto", threads=None, chunk=None, together=None).machine_of_worker_process(
         data_folder_from_typed_name(os.environ.get("DPSWEEP_DATA"))
     )
-    found = train_without_privacy_and_compare(trial, SweepFolder(root=root, store=store), store, machine)
+    found = train_without_privacy_and_compare(trial, plan.id, folder, machine)
     scale = sweep.score_scale
     without = "it diverged" if found.without is None else scale.exact_text(found.without.value)
     print_lines(

@@ -39,9 +39,8 @@ def refusal_after_charge_as_contract_broken(ledger: Ledger, plan: Plan) -> Itera
 
 def _number_of_plan_charges(ledger: Ledger, plan: Plan) -> int:
     """The number of the plan's charges so far."""
-    if plan.account not in ledger.account_names():
-        return 0
-    return len(ledger.statement(plan.account, plan.id).charges)
+    statement = ledger.statement_or_none(plan.account, plan.id)
+    return 0 if statement is None else len(statement.charges)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from dpsweep.sweeper.job.devices import is_torch_built_for_cuda
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.timing.step_timing import time_training_steps_in_new_process, time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, step_shapes_by_timing_key
-from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.sweeper.trial.spec import dataset_from_config, declaration_from_config
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
@@ -56,7 +56,7 @@ def read_verified_private_contents(plan: Plan, folder: Path | None, cache: Path 
 
     In `cache` lies what an earlier pass over large files found.
     """
-    dataset = declaration_from_config(plan.trials[0].config).dataset
+    dataset = dataset_from_config(plan.trials[0].config)
     dataset.locate(folder)
     return dataset.verify_with_cache(folder, cache)
 
@@ -108,7 +108,7 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
     A job that may run on another machine has the memory that its launcher asks for, which is not known if it asks for
     none.
     """
-    elsewhere, dataset = request.workers.elsewhere, declaration_from_config(plan.trials[0].config).dataset
+    elsewhere, dataset = request.workers.elsewhere, dataset_from_config(plan.trials[0].config)
     free = request.workers.memory if elsewhere else available_bytes_of_memory_or_none()
     dataset.locate(request.data)
     jobs = 1 if elsewhere else min(request.workers.jobs, len(plan.trials))
@@ -154,7 +154,7 @@ def missing_data_files_sentence(plan: Plan, folder: Path | None) -> str:
     config = plan.trials[0].config
     if KIND not in config["dataset"]:
         return ""
-    return declaration_from_config(config).dataset.missing_files(folder)
+    return dataset_from_config(config).missing_files(folder)
 
 
 def new_data_message_that_sweep_would_give(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
@@ -164,7 +164,7 @@ def new_data_message_that_sweep_would_give(plan: Plan, folder: Path | None, ledg
     """
     if not ledger.account_and_fingerprint_pairs():
         return ""
-    if not declaration_from_config(plan.trials[0].config).dataset.is_local:
+    if not dataset_from_config(plan.trials[0].config).is_local:
         return ""
     try:
         return data_new_to_account_message(
@@ -243,7 +243,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
 
 def data_notes_by_topic(plan: Plan, store: PrivateStore) -> dict[str, str]:
     """What a user should know of the plan's records beside their price: a caution, and features yet to be computed."""
-    dataset, words = declaration_from_config(plan.trials[0].config).dataset, {}
+    dataset, words = dataset_from_config(plan.trials[0].config), {}
     if isinstance(dataset, Extracted):
         missing, dataset = dataset.estimated_records_to_compute(store.features_folder), dataset.of
         if missing:
@@ -257,13 +257,13 @@ def count_records_without_features(config: Mapping[str, Any], store: PrivateStor
     """About how many records' frozen features are computed before the first run of this configuration."""
     if not config.get("features"):
         return 0
-    dataset = declaration_from_config(config).dataset
+    dataset = dataset_from_config(config)
     return dataset.estimated_records_to_compute(store.features_folder) if isinstance(dataset, Extracted) else 0
 
 
 def _check_feature_extraction(plan: Plan, store: PrivateStore) -> None:
     """Tries the extractor of frozen features on random inputs, and checks the features that are on disk."""
-    dataset = declaration_from_config(plan.trials[0].config).dataset
+    dataset = dataset_from_config(plan.trials[0].config)
     if not isinstance(dataset, Extracted):
         return
     from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, repeat
 
 from dpsweep.accounting.cautions import caution_sentences, is_large_delta, left_out_records_sentence
@@ -120,37 +121,69 @@ def print_price_of_plan(
     `time_text` may wait until a step is timed, so it is called after the first three lines. `data` has further rows,
     about the records.
     """
-    for line in _first_lines(priced, statement, outlook):
-        print_line(line)
+    words = (
+        _words_on_public_data(priced, statement)
+        if priced.plan.has_public_data
+        else _words_on_private_data(priced, statement, outlook)
+    )
+    print_line(f"price: {words.price}")
+    print_line(f"budget: {words.budget}")
+    print_line(f"may be shown: {_text_by_disclosure(_MAY_BE_SHOWN, priced.rule.discloses)}")
     sys.stdout.flush()
     width = score_width_text(priced, statement)
     print_line(f"time: {time_text()}{'' if width is None else f'; scores {width}'}")
-    _print_details_of_plan(priced, outlook, data)
+    _print_details_of_plan(priced, words, outlook, data)
 
 
-def _first_lines(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> Iterator[str]:
-    """What the whole search costs, whether it fits, and what of it may be shown."""
-    plan = priced.plan
-    points = len(set(plan.point_index_of_each_trial))
-    count, noun = (points, "point") if plan.proposed is None else (plan.proposed.trials, "run")
-    what = f"the whole search of {count} {noun}{'s' if count > 1 else ''}"
-    if plan.has_public_data:
-        yield f"price: {what} PROTECTS NOBODY: you declared these data public (dataset.public=true)"
-    else:
-        price = f"epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} at delta {text_with_all_digits(plan.delta)}"
-        yield f"price: {price} per {plan.unit}, for {what}"
-    yield f"budget: {_account_budget_text(priced, statement, outlook)}"
-    yield f"may be shown: {_text_by_disclosure(_MAY_BE_SHOWN, priced.rule.discloses)}"
+@dataclass(frozen=True, kw_only=True)
+class _PriceWords:
+    """What is said of the price of a plan, of its account's budget, and of what the scores cost.
+
+    `rows` have the bounds behind the price. `single_run` is the cost of one run alone, empty if it says nothing more.
+    `cautions` are sentences on large numbers.
+    """
+
+    price: str
+    budget: str
+    scores: str
+    rows: tuple[tuple[str, str], ...] = ()
+    single_run: str = ""
+    cautions: tuple[str, ...] = ()
 
 
-def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[str, str]) -> None:
+def _words_on_private_data(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> _PriceWords:
+    plan, price = priced.plan, epsilon_text_rounded_up(priced.quote.epsilon)
+    alone = epsilon_text_rounded_up(priced.single_run.epsilon)
+    return _PriceWords(
+        price=f"epsilon {price} at delta {text_with_all_digits(plan.delta)} per {plan.unit}, for the whole search of "
+        f"{declared_search_class(plan).size_text(plan)}",
+        budget=_private_budget_text(priced, statement, outlook),
+        scores=_score_cost_text(priced),
+        rows=tuple(_search_price_rows(priced, outlook.envelope)),
+        single_run=f"epsilon {alone} (not the price of this search)" if len(plan.trials) > 1 and alone != price else "",
+        cautions=tuple(_caution_sentences(priced)),
+    )
+
+
+def _words_on_public_data(priced: PricedPlan, statement: Statement | None) -> _PriceWords:
+    plan, budget = priced.plan, "none: these data were declared public"
+    if statement is not None and not statement.budget.promises_nothing:
+        budget = "REFUSED: the account was opened for data private"
+    return _PriceWords(
+        price=f"the whole search of {declared_search_class(plan).size_text(plan)} PROTECTS NOBODY: you declared these "
+        "data public (dataset.public=true)",
+        budget=budget,
+        scores=declaration_from_config(plan.trials[0].config).score.statement,
+    )
+
+
+def _print_details_of_plan(priced: PricedPlan, words: _PriceWords, outlook: Outlook, data: Mapping[str, str]) -> None:
     """Prints the points, the bounds, the noise and the scores of a plan, then its notes and cautions.
 
     The price of a single run, as often quoted, stands near the end.
     """
     terminal = Terminal()
     plan = priced.plan
-    is_private = not plan.has_public_data
     table = TerminalTable(title=f"Plan {plan.id} on {plan.account}", show_header=False, box=FRAME, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
@@ -167,10 +200,8 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
     again = f", and up to {' or '.join(map(str, repeats))} more after a crash" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name} (dpsweep help tuning)")
-    for name, text in _search_price_rows(priced, outlook.envelope) if is_private else ():
-        table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
-    for name, text in _final_run_rows(priced):
+    for name, text in (*words.rows, *_final_run_rows(priced)):
         table.add_row(name, text)
     table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)))
     if outlook.other_subsample is not None:
@@ -180,16 +211,13 @@ def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[s
         table.add_row("noise", f"correlated over up to {bands} steps: {8 * (bands - 1)} bytes of memory per weight")
     if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, which the price counts")
-    table.add_row("scores", _score_cost_text(priced))
-    alone = epsilon_text_rounded_up(priced.single_run.epsilon)
-    if is_private and len(plan.trials) > 1 and alone != epsilon_text_rounded_up(priced.quote.epsilon):
-        table.add_row("one run alone", f"epsilon {alone} (not the price of this search)")
+    table.add_row("scores", words.scores)
+    if words.single_run:
+        table.add_row("one run alone", words.single_run)
     for name, text in data.items():
         table.add_row(name, text)
     terminal.print_table(table)
-    for note in plan.notes:
-        terminal.print_line(note)
-    for sentence in _caution_sentences(priced) if is_private else ():
+    for sentence in (*plan.notes, *words.cautions):
         terminal.print_line(sentence)
 
 
@@ -258,10 +286,8 @@ def _bound_lines_by_population(priced: PricedPlan) -> Iterator[str]:
 
 
 def _score_cost_text(priced: PricedPlan) -> str:
-    score = declaration_from_config(priced.plan.trials[0].config).score
-    if priced.plan.has_public_data:
-        return score.statement
-    metric = score.measured
+    """What is measured of a model, on which records, and what that costs."""
+    metric = declaration_from_config(priced.plan.trials[0].config).score.measured
     name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
@@ -274,17 +300,14 @@ def _score_cost_text(priced: PricedPlan) -> str:
     )
 
 
-def _account_budget_text(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> str:
-    public = priced.plan.has_public_data
-    if statement is not None and statement.budget.promises_nothing != public:
-        promise = "private" if public else "declared public"
-        return f"REFUSED: the account was opened for data {promise}"
-    if public:
-        return "none: these data were declared public"
+def _private_budget_text(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> str:
+    """The budget of the plan's account, and whether the plan fits it."""
     if statement is None:
         budget = priced.plan.budget
         opens = f"epsilon {text_with_all_digits(budget.epsilon)}, delta {text_with_all_digits(budget.delta)}"
         return f"the account opens with {opens}: {_whether_sweep_fits_text(outlook)}"
+    if statement.budget.promises_nothing:
+        return "REFUSED: the account was opened for data declared public"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; {outlook.rest}"
     return f"{outlook.rest}: {_whether_sweep_fits_text(outlook)}"

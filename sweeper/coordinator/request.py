@@ -42,7 +42,7 @@ from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
 from dpsweep.sweeper.planning.resolution import chosen_option_of_group
-from dpsweep.sweeper.planning.search_options import WHEN_BUDGET_SPENT, point_with_one_step
+from dpsweep.sweeper.planning.search_options import WHEN_BUDGET_SPENT
 from dpsweep.sweeper.planning.unknown_keys import (
     refuse_keys_without_value,
     refuse_short_words_in_files,
@@ -368,11 +368,8 @@ def points_on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
         dataset = point.config["dataset"]
         if KIND in dataset and place == 0:
             open_steps = point.config["steps"] == WHEN_BUDGET_SPENT
-            declaration_from_config((point_with_one_step(point) if open_steps else point).config)
-        yield replace(
-            point,
-            config={**point.config, "dataset": config_of_generated_records_like_dataset(dataset, point.config["loss"])},
-        )
+            declaration_from_config((point.with_settings(steps=1) if open_steps else point).config)
+        yield point.with_settings(dataset=config_of_generated_records_like_dataset(dataset, point.config["loss"]))
 
 
 def points_refusing_generated_records(points: Iterable[Point]) -> Iterator[Point]:

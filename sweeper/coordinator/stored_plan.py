@@ -24,7 +24,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import names_place
 from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
@@ -60,7 +60,7 @@ def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> 
         panel=panel,
         quote=panel.quote(plan.event, plan.delta, plan.adjacency, plan.unit),
         single_run=panel.quote(dearest, plan.delta, plan.adjacency, plan.unit),
-        offers={},
+        offers=dict[str, SelectionRule],
         units=nominal_units(declared_point_of_trial(plan.trials[0]).declaration.dataset),
         run_of=declared_point_of_trial,
         accept_delta=accept_delta,

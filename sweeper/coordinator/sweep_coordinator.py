@@ -48,6 +48,7 @@ from dpsweep.sweeper.coordinator.preflight import (
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
 from dpsweep.sweeper.coordinator.stored_plan import (
+    PlanElsewhere,
     plan_run_elsewhere,
     price_stored_plan,
     read_stored_plan,
@@ -107,7 +108,7 @@ class SweepCoordinator:
             self._refuse_large_delta(priced)
             plan = priced.plan
             folder = self._sweep_folder_of_plan(priced.plan)
-            statement = self._account_statement_or_none(priced.plan)
+            statement = self._ledger.statement_or_none(priced.plan.account, priced.plan.id)
             view = self._compare_with_account(priced, statement)
 
             def time_text() -> str:
@@ -160,7 +161,7 @@ class SweepCoordinator:
         Only a plan that was charged is continued, so that a file that somebody wrote charges nothing.
         """
         settings, plan = self.request.plan, read_stored_plan(self.request.jobs.sweep_folder_path)
-        statement = self._coordinator_with_ledger_of_plan(plan)._account_statement_or_none(plan)
+        statement = self._coordinator_with_ledger_of_plan(plan)._ledger.statement_or_none(plan.account, plan.id)
         if statement is None or not statement.attempts_of_plan(plan.id).charges:
             raise BadInput(
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
@@ -173,9 +174,7 @@ class SweepCoordinator:
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
         coordinator, plan = self._coordinator_with_ledger_of_plan(priced.plan), priced.plan
-        folder = coordinator._sweep_folder_of_plan(plan)
-        statement = None if self.request.retry is Retry.AGAIN else coordinator._account_statement_or_none(plan)
-        elsewhere = plan_run_elsewhere(priced, folder, statement)
+        elsewhere = coordinator._plan_run_elsewhere(priced, coordinator._sweep_folder_of_plan(plan))
         if elsewhere is not None and elsewhere.finished:
             print_line(elsewhere.sentence)
             print_line(self.folder_with_results(plan))
@@ -215,7 +214,7 @@ class SweepCoordinator:
         plan, ledger, data = priced.plan, self._ledger, self.request.data
         check = self._check_before_charge(priced, folder)
         print_errors(same_command_other_plan_message(plan, folder, self.request.jobs.command_overrides))
-        statement = self._account_statement_or_none(plan)
+        statement = self._ledger.statement_or_none(plan.account, plan.id)
         view = self._compare_with_account(priced, statement)
         price_table.print_price_of_plan(
             priced,
@@ -249,8 +248,7 @@ class SweepCoordinator:
         plan with nothing left to train needs its data's files alone.
         """
         request, plan = self.request, priced.plan
-        statement = None if request.retry is Retry.AGAIN else self._account_statement_or_none(plan)
-        if (elsewhere := plan_run_elsewhere(priced, folder, statement)) is not None:
+        if (elsewhere := self._plan_run_elsewhere(priced, folder)) is not None:
             raise BadInput(elsewhere.sentence)
         if request.study is not None:
             study.require_reachable_study(plan, folder, request.study)
@@ -267,6 +265,12 @@ class SweepCoordinator:
             request.jobs.for_plan(plan.id).try_launcher(self._most_jobs_handed_over(priced, check.costs))
         self._ledger.verify_and_count_entries()
         return check
+
+    def _plan_run_elsewhere(self, priced: PricedPlan, folder: SweepFolder) -> PlanElsewhere | None:
+        """Who ran this plan in another folder; None if nobody did, or if the user repeats it in this one."""
+        plan = priced.plan
+        statement = self._ledger.statement_or_none(plan.account, plan.id)
+        return None if self.request.retry is Retry.AGAIN else plan_run_elsewhere(priced, folder, statement)
 
     def _open_account_and_note_data_in_plan(self, priced: PricedPlan, data: Fingerprint) -> PricedPlan:
         """Opens the account for these data and records them; the plan then notes what the curator is told of them.
@@ -425,12 +429,12 @@ class SweepCoordinator:
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.
 
-        A plan that was charged before this check existed continues, and its pages explain its delta.
+        A plan that was charged goes on without the acceptance typed again: the charge has it, and pages explain it.
         """
         try:
             require_accepted_delta(priced)
         except BadInput:
-            statement = self._account_statement_or_none(priced.plan)
+            statement = self._ledger.statement_or_none(priced.plan.account, priced.plan.id)
             if statement is None or not statement.attempts_of_plan(priced.plan.id).charges:
                 raise
 
@@ -464,11 +468,6 @@ class SweepCoordinator:
             file_lock(folder.coordinator_lock_path, f"The sweep in {folder.root}"),
         ):
             yield
-
-    def _account_statement_or_none(self, plan: Plan) -> Statement | None:
-        """The current statement of the account, None if it is not open yet; creates nothing."""
-        ledger = self._ledger
-        return ledger.statement(plan.account, plan.id) if plan.account in ledger.account_names() else None
 
     @property
     def _step_speeds_of_earlier_sweeps(self) -> Speeds:

@@ -48,14 +48,14 @@ class HiddenSearchLog:
 
     def final_run_if_due(self, many: int) -> tuple[Trial, ...]:
         """The final run, if the search is over and it has not begun; none otherwise."""
-        final = self.final_run_in_current_state()
+        final = self.search.state_of_final_run(self.stored)
         if final is None or final.begun or not self.receipt.launch or self.sweep_folder.stop_file_path.exists():
             return ()
         return (final.trial,)
 
     def record_ended_attempts(self) -> None:
         """Marks ended trials as over and, after the last try, stores the winner; the ledger records nothing."""
-        for one in self.drawn_tries_and_final_run():
+        for one in self.search.states_of_tries_and_final_run(self.stored):
             if self._state_of_drawn_trial(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
                 self.private_record_of_attempt.store_end_of_try(
                     one.trial.id, self.sweep_folder.trial_folder(one.trial.id)
@@ -76,7 +76,7 @@ class HiddenSearchLog:
 
         They cannot win: those that did not begin, and those that were interrupted beyond the winner.
         """
-        tries, final = self.drawn_tries_in_current_state(), self.final_run_in_current_state()
+        tries, final = self.drawn_tries_in_current_state(), self.search.state_of_final_run(self.stored)
         waiting = (AttemptState.FRESH, AttemptState.INTERRUPTED)
         over = self.stored.draw.over(compared_score_by_index_of_ended_try(self.stored.draw, tries))
         stages = [(one.trial, self._state_of_drawn_trial(one)) for one in tries]
@@ -87,19 +87,11 @@ class HiddenSearchLog:
 
     def known_runs(self) -> tuple[Trial, ...]:
         """The trials of the whole draw, and the final run once the winner is known."""
-        return tuple(one.trial for one in self.drawn_tries_and_final_run())
+        return tuple(one.trial for one in self.search.states_of_tries_and_final_run(self.stored))
 
     def drawn_tries_in_current_state(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw in their current state."""
         return self.search.states_of_tries(self.stored)
-
-    def final_run_in_current_state(self) -> DrawnTrial | None:
-        """The final run of the winner in its current state; None if there is none, or not yet."""
-        return self.search.state_of_final_run(self.stored)
-
-    def drawn_tries_and_final_run(self) -> tuple[DrawnTrial, ...]:
-        """All trials of the draw and the final run."""
-        return self.search.states_of_tries_and_final_run(self.stored)
 
     def _state_of_drawn_trial(self, one: DrawnTrial) -> AttemptState:
         """The state of a drawn trial; a trial marked as over without a result was killed, whatever its folder holds."""

@@ -25,7 +25,12 @@ from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import DrawnTrial, StoredDraw, compared_score_by_index_of_ended_try
+from dpsweep.accounting.searches.stored_draw import (
+    COIN_BYTES,
+    DrawnTrial,
+    StoredDraw,
+    compared_score_by_index_of_ended_try,
+)
 from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_receipt_in_group_commit
@@ -45,8 +50,6 @@ from dpsweep.trainers.training.run_records import RecordStore
 LOOK_SECONDS = 0.2
 SIDE = 256
 """The side of the matrices of a worker that cannot train on generated records."""
-
-COIN_BYTES = 32
 
 
 def imitate_training_until_search_over(

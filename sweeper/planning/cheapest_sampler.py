@@ -45,7 +45,9 @@ def plan_with_cheapest_sampler(
     refusals: list[BadInput | UnsupportedEvent] = []
     for name in SAMPLERS:
         try:
-            plans[name] = priced_plan_of([_point_with_sampler(point, name) for point in points])
+            plans[name] = priced_plan_of(
+                [point.with_settings(sampler={**point.config["sampler"], KIND: name}) for point in points]
+            )
         except (BadInput, UnsupportedEvent) as refusal:
             refusals.append(refusal)
     if not plans:
@@ -56,10 +58,6 @@ def plan_with_cheapest_sampler(
     plan = plans[chosen].plan
     is_noise = plan.target_epsilon is not None
     return replace(plans[chosen], plan=replace(plan, notes=(*plan.notes, _choice_sentence(costs, chosen, is_noise))))
-
-
-def _point_with_sampler(point: Point, name: str) -> Point:
-    return replace(point, config={**point.config, "sampler": {**point.config["sampler"], KIND: name}})
 
 
 def _solved_noise_or_epsilon(priced: PricedPlan, given: Collection[float | None]) -> float:

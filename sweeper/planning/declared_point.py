@@ -26,12 +26,11 @@ KINDS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredPoint:
-    """A point, its declarations, its noise multiplier, None where planning solves for it, and its final run if any."""
+    """A point, its declarations, and its noise multiplier, None where planning solves for it."""
 
     point: Point
     declaration: Declaration
     noise_multiplier: float | None
-    final: DeclaredPoint | None = None
 
     @classmethod
     def from_point(cls, point: Point, *, needs_noise: bool) -> DeclaredPoint:
@@ -42,8 +41,13 @@ class DeclaredPoint:
         declaration, value = declaration_from_config(point.config), point.config["privacy"]["noise_multiplier"]
         open_noise = value is None and not needs_noise
         noise = None if open_noise else checked_noise_multiplier_of_user(value, declaration)
-        final = None if point.final is None else cls.from_point(point.final, needs_noise=needs_noise)
-        return cls(point=point, declaration=declaration, noise_multiplier=noise, final=final)
+        return cls(point=point, declaration=declaration, noise_multiplier=noise)
+
+    @cached_property
+    def final(self) -> DeclaredPoint | None:
+        """The declared final run of the point, whose noise is open where the point's is; None if it has none."""
+        final, needs_noise = self.point.final, self.noise_multiplier is not None
+        return None if final is None else DeclaredPoint.from_point(final, needs_noise=needs_noise)
 
     @property
     def is_score_noise_open(self) -> bool:
@@ -80,9 +84,8 @@ class DeclaredPoint:
         """The same point with this number of steps and new declarations."""
         if self.declaration.noise is not None:
             raise BadInput("Expected solve=noise with correlated noise, whose coefficients belong to given steps.")
-        point = replace(self.point, config={**self.point.config, "steps": steps})
-        final = None if self.final is None else self.final.with_steps(steps)
-        return replace(self, point=point, declaration=declaration_from_config(point.config), final=final)
+        point = self.point.with_settings(steps=steps)
+        return replace(self, point=point, declaration=declaration_from_config(point.config))
 
     def trial_at_noise(self, noise_multiplier: float, score_noise: float | None) -> Trial:
         """The trial at the noise that it runs with, not at the target; without its final run.
@@ -140,14 +143,17 @@ def _declaration_with_score_replaced(declaration: Declaration, config: Mapping[s
 
 def declared_point_of_trial(trial: Trial) -> DeclaredPoint:
     """The point of a trial; the noise of its score is left open if the score has one."""
-    score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
-    point = Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score})
     return DeclaredPoint(
-        point=point,
+        point=_point_of_trial(trial),
         declaration=declaration_from_config(trial.config),
         noise_multiplier=trial.config["privacy"]["noise_multiplier"],
-        final=None if trial.final is None else declared_point_of_trial(trial.final),
     )
+
+
+def _point_of_trial(trial: Trial) -> Point:
+    score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
+    final = None if trial.final is None else _point_of_trial(trial.final)
+    return Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score}, final=final)
 
 
 def checked_noise_multiplier_of_user(value: object, declared: Declaration) -> float:

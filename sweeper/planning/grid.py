@@ -197,7 +197,7 @@ class Grid:
         typed = {
             key: values
             for key, values in self.request.values.items()
-            if method in (choices_that_have_key(key, named) or named)
+            if len(named) == 1 or method in (choices_that_have_key(key, named) or named)  # to read all of conf/ is slow
         }
         panels_axes = self._axes_without_overridden_keys("grid.panels", panels)
         return (axes or {}) | panels_axes | typed, has_default and bool(axes)
@@ -339,8 +339,8 @@ def points_with_final_runs(points: Iterable[Point], rule: SelectionRule, *, with
         else:
             search, final = (_point_on_part_of_records(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
             if with_card and run.is_final_run_priced_apart:
-                final = replace(final, config={**final.config, "score": _no_score(final.config["score"])})
-            yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
+                final = final.with_settings(score=_no_score(final.config["score"]))
+            yield replace(search, final=final.with_settings(**{FINAL: True}))
 
 
 def carry_learning_rate_to_final_run(trial: Trial, rule: SelectionRule) -> Trial:
@@ -368,12 +368,12 @@ def _point_on_part_of_records(point: Point, part: Mapping[str, Any] | None) -> P
     """The point on a part of the records, with the sample rate that it has on all of them."""
     if part is None:
         return point
-    config = {**point.config, "part": part}
-    if isinstance(batch_size := config["sampler"].get("batch_size"), int):
-        part_units, units = (records_from_config(one).nominal_training_units for one in (config, point.config))
-        share = part_units / units
-        config["sampler"] = {**config["sampler"], "batch_size": max(1, round(batch_size * share))}
-    return replace(point, config=config)
+    whole, point = point, point.with_settings(part=part)
+    sampler = point.config["sampler"]
+    if not isinstance(batch_size := sampler.get("batch_size"), int):
+        return point
+    part_units, units = (records_from_config(one.config).nominal_training_units for one in (point, whole))
+    return point.with_settings(sampler={**sampler, "batch_size": max(1, round(batch_size * (part_units / units)))})
 
 
 def _noise_multiplier_over_batch_size(config: Mapping[str, Any]) -> float:

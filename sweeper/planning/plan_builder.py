@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
+from dpsweep.accounting.pricing.search_price import AUTO, CardTerms, SearchSpec, solve_and_price_search
+from dpsweep.accounting.records.card import may_card_be_exact
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
@@ -55,8 +54,7 @@ BUDGET_KEYS = ("budget.epsilon", "budget.delta")
 
 def compose_plan_on_account(points: Sequence[Point], settings: PlanSettings, ledger: Ledger | None) -> PricedPlan:
     """The priced plan of these points on its account in a ledger; None stands for a ledger without this account."""
-    account = str(settings.account)
-    statement = None if ledger is None or account not in ledger.account_names() else ledger.statement(account)
+    statement = None if ledger is None else ledger.statement_or_none(str(settings.account))
     return compose_plan_with_unread_part(lambda parts: compose_priced_plan(points, settings, parts), statement)
 
 
@@ -93,15 +91,9 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
         curves_every=settings.looks_every,
         scripts=any(is_script_config(point.config) for point in distinct),
     )
-    if budget.promises_nothing:
-        _refuse_private_settings_on_public_data(settings)
     panel = build_object_of_config_part(settings.accountant, "accountant")
     spending = asked.are_steps_solved_for(distinct, settings.solve)
-    target = (
-        None
-        if budget.promises_nothing
-        else _target_epsilon(settings, distinct, "steps" if spending else settings.solve)
-    )
+    target = _target_epsilon(settings, budget, distinct, "steps" if spending else settings.solve)
     if spending and "_target_" not in settings.tuning:
         raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
     priced = solve_and_price_search(
@@ -125,19 +117,10 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
             steps_are_open=spending,
             proposed=proposed,
             pruner=settings.search.get("pruner"),
+            card=CardTerms(exact=may_card_be_exact(terms.parts, budget), threshold=terms.threshold)
+            if terms.card and terms.parts is not None
+            else None,
         )
-    )
-    priced, card = (
-        search_priced_with_card(
-            priced,
-            panel=panel,
-            delta=delta,
-            budget=budget,
-            exact=budget.promises_nothing or (terms.parts is not None and terms.parts.public),
-            threshold=terms.threshold,
-        )
-        if terms.card
-        else (priced, None)
     )
     require_table_for_threshold(terms.threshold, priced.rule, priced.trials)
     automatic = {point.method for point in distinct if point.rate_factor is not None}
@@ -155,7 +138,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
         target_epsilon=priced.target_epsilon,
         proposed=asked.proposals_with_solved_noise(proposed, distinct, trials),
         spares=search.spares,
-        card=card,
+        card=priced.card,
         about=asked.require_valid_about_text(settings.about),
         notes=(
             *(*notes, *filter(None, (terms.note,)), *_default_axes_note(distinct)),
@@ -214,7 +197,7 @@ def _refuse_private_settings_on_public_data(settings: PlanSettings) -> None:
 
 def _declare_points(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
-    first_steps = [asked.point_with_one_step(point) for point in points] if one_step else points
+    first_steps = [point.with_settings(steps=1) for point in points] if one_step else points
     return tuple(DeclaredPoint.from_point(point, needs_noise=target is None) for point in first_steps)
 
 
@@ -270,7 +253,7 @@ def _repeat_points(points: Iterable[Point], repeats: int) -> Iterator[Point]:
         if repeats == 1:
             yield point
         for repeat in range(1, repeats + 1) if repeats > 1 else ():
-            yield replace(point, config={**point.config, REPEAT: repeat})
+            yield point.with_settings(**{REPEAT: repeat})
 
 
 def _rule_with_final_run_if_wanted(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
@@ -295,8 +278,11 @@ def _is_valid_rule_config(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _target_epsilon(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:
+def _target_epsilon(settings: PlanSettings, budget: Guarantee, points: Sequence[Point], solve: str) -> float | None:
     """The epsilon that the whole plan may cost; None if the noise is given instead and nothing else is open."""
+    if budget.promises_nothing:
+        _refuse_private_settings_on_public_data(settings)
+        return None
     if solve not in SOLVED:
         raise BadInput(f"Expected solve={solve} to be one of {', '.join(SOLVED)}.")
     are_fixed = [noise is not None for noise in asked.given_noises_or_none(points)]

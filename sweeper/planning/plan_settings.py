@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
@@ -105,6 +105,11 @@ class Point:
     final: Point | None = None
     default_axes: bool = False
     rate_factor: float | None = None
+
+    def with_settings(self, **parts: Any) -> Point:
+        """The point and its final run with these parts of their configurations."""
+        final = None if self.final is None else self.final.with_settings(**parts)
+        return replace(self, config={**self.config, **parts}, final=final)
 
 
 @dataclass(frozen=True, kw_only=True)

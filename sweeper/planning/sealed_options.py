@@ -58,7 +58,7 @@ class SealedTerms:
     def with_parts_left_out(self, points: Sequence[Point]) -> Sequence[Point]:
         """The points, whose runs leave the parts out."""
         form = {} if self.parts is None else {SEALED: self.parts.to_json()}
-        return [replace(point, config={**point.config, **form}) if form else point for point in points]
+        return [point.with_settings(**form) for point in points]
 
 
 @dataclass(frozen=True)

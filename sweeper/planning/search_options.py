@@ -59,11 +59,7 @@ def points_repeated_at_noise_of_each_phase(points: Sequence[Point], proposed: Pr
     for phase in proposed.phases:
         for point in points:
             privacy = {**point.config["privacy"], "noise_multiplier": phase.noise_multiplier}
-            yield replace(
-                point,
-                axes={**point.axes, NOISE: phase.noise_multiplier},
-                config={**point.config, "privacy": privacy},
-            )
+            yield replace(point.with_settings(privacy=privacy), axes={**point.axes, NOISE: phase.noise_multiplier})
 
 
 def proposals_with_solved_noise(
@@ -121,12 +117,6 @@ def are_steps_solved_for(points: Sequence[Point], solve: object) -> bool:
     if any(open_steps) and solve != "noise":
         raise BadInput(f"Expected solve={solve} to be left out with steps={WHEN_BUDGET_SPENT}, which finds the steps.")
     return any(open_steps)
-
-
-def point_with_one_step(point: Point) -> Point:
-    """The point and its final run with one step, so that they can be declared while their steps are open."""
-    final = None if point.final is None else point_with_one_step(point.final)
-    return replace(point, config={**point.config, "steps": 1}, final=final)
 
 
 def given_noises_or_none(points: Sequence[Point]) -> list[float | None]:

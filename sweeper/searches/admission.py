@@ -15,7 +15,7 @@ and a crash at any of these steps leaves a store that agrees with the ledger, or
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -56,19 +56,17 @@ class Retry(StrEnum):
     NONE = "none"
 
 
-def runs_with_last_attempt_state(search: PlannedSearch, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
-    """The state of each run's last attempt, from the ledger first and the files second."""
-    folder = search.folder
+def states_of_known_runs(search: PlannedSearch, attempts: Attempts) -> AttemptStates:
+    """The runs that are known so far by the state of their last attempt, from the ledger first and the files second."""
+    folder, states = search.folder, list[tuple[Trial, AttemptState]]()
     for trial in search.search_and_final_runs():
-        started = attempts.started[trial.id]
-        if not started:
-            yield trial, AttemptState.FRESH
-            continue
-        ended = attempts.final_end_record_of_attempt(trial.id, started) is not None
-        yield (
-            trial,
-            state_of_started_attempt(folder.trial_folder_and_private_record(trial.id), trial, started, ended=ended),
-        )
+        state, started = AttemptState.FRESH, attempts.started[trial.id]
+        if started:
+            ended = attempts.final_end_record_of_attempt(trial.id, started) is not None
+            place = folder.trial_folder_and_private_record(trial.id)
+            state = state_of_started_attempt(place, trial, started, ended=ended)
+        states.append((trial, state))
+    return AttemptStates.from_trials_with_states(states)
 
 
 def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, retry: Retry) -> tuple[Trial, ...]:
@@ -79,7 +77,7 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     """
     plan = priced.plan
     open_account_or_check_budget(priced, ledger)
-    attempts = ledger.statement(plan.account, plan.id).attempts_of_plan(plan.id)
+    attempts = ledger.attempts_of_plan(plan.account, plan.id)
     _refuse_attempts_unknown_to_ledger(search, attempts)
     if retry is not Retry.AGAIN:
         _refuse_paid_result_with_newer_attempt(priced, search, attempts)
@@ -89,7 +87,7 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
         spares = search.number_of_unnamed_attempts_to_charge
         charge_event_to_account(ledger, priced, ways, plan.event, priced.quote, "plan", names, spares)
         return search.search_and_final_runs()
-    where = AttemptStates.from_trials_with_states(runs_with_last_attempt_state(search, attempts))
+    where = states_of_known_runs(search, attempts)
     repeats = {
         Retry.PAID: where.killed,
         Retry.KILLED: where.killed,
@@ -119,10 +117,10 @@ def may_charge_again(plan: Plan, retry: Retry) -> bool:
 
 def killed_runs_notice(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, command: str) -> str:
     """What it costs to repeat the killed runs, and the `command` that does it; empty if no run was killed."""
-    plan, attempts = priced.plan, attempts_of_plan_in_ledger(priced.plan, ledger)
-    states = AttemptStates.from_trials_with_states(runs_with_last_attempt_state(search, attempts))
+    plan, attempts = priced.plan, ledger.attempts_of_plan(priced.plan.account, priced.plan.id)
+    states = states_of_known_runs(search, attempts)
     killed = search.killed_runs_to_repeat(states.killed)
-    beyond = () if plan.has_public_data else _runs_without_paid_attempt(search, attempts, killed)
+    beyond = () if may_charge_again(plan, Retry.PAID) else _runs_without_paid_attempt(search, attempts, killed)
     sentences = []
     if paid := len(killed) - len(beyond):
         sentences.append(
@@ -281,17 +279,12 @@ def _charge_details_for_ledger(priced: PricedPlan, quote: Quote, reason: str) ->
     }
 
 
-def attempts_of_plan_in_ledger(plan: Plan, ledger: Ledger) -> Attempts:
-    """The plan's attempts according to the current ledger."""
-    return ledger.statement(plan.account, plan.id).attempts_of_plan(plan.id)
-
-
 def void_open_attempts_if_store_was_lost(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
     """Prepares the store so that attempts may resume, for a plan with all its attempts in the ledger.
 
     If the store is lost or was restored, every attempt that has not ended counts as used.
     """
-    store, attempts = folder.private_store, attempts_of_plan_in_ledger(plan, ledger)
+    store, attempts = folder.private_store, ledger.attempts_of_plan(plan.account, plan.id)
     if not store.has_launch_nonce(attempts.launch):
         for trial, attempt, resume in attempts.last_sessions_without_final_end():
             void_receipts_of_attempt(store.trial_record_folder(trial), attempt, resume)
@@ -301,7 +294,7 @@ def void_open_attempts_if_store_was_lost(plan: Plan, ledger: Ledger, folder: Swe
 def record_launch_and_return_nonce(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
     """Records a launch in the ledger and in the store; returns its nonce, which the launch's receipts carry."""
     nonce = new_nonce()
-    store.announce_launch(nonce, last=attempts_of_plan_in_ledger(plan, ledger).launch)
+    store.announce_launch(nonce, last=ledger.attempts_of_plan(plan.account, plan.id).launch)
     ledger.record_launch(plan.account, plan=plan.id, nonce=nonce)
     store.confirm_launch(nonce)
     return nonce

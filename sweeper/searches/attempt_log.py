@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
@@ -15,7 +14,7 @@ from dpsweep.accounting.records.step_log import steps_spent_by_attempt
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt, unused_receipt
-from dpsweep.sweeper.searches.admission import attempts_of_plan_in_ledger, runs_with_last_attempt_state
+from dpsweep.sweeper.searches.admission import states_of_known_runs
 
 
 class AttemptLog(Protocol):
@@ -47,7 +46,7 @@ class LedgerAttemptLog:
 
     def start_and_issue_receipts(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """A receipt for an attempt at each trial: the waiting attempt, the interrupted one, or a new one."""
-        attempts = self._attempts_in_ledger()
+        attempts = self.ledger.attempts_of_plan(self.search.plan.account, self.search.plan.id)
         waiting, interrupted, more = {}, [], []
         for trial in trials:
             attempt, place = attempts.started[trial.id], self.search.folder.trial_folder_and_private_record(trial.id)
@@ -71,7 +70,7 @@ class LedgerAttemptLog:
     def record_ended_attempts(self) -> None:
         """Writes to the ledger the realised work of every attempt that has ended and is not settled yet."""
         trials = {trial.id: trial for trial in self.known_runs()}
-        attempts = self._attempts_in_ledger()
+        attempts = self.ledger.attempts_of_plan(self.search.plan.account, self.search.plan.id)
         ends = []
         for trial, attempt, resume in attempts.last_sessions_without_recorded_end():
             last = attempt == attempts.started[trial]
@@ -87,16 +86,12 @@ class LedgerAttemptLog:
 
     def states_of_runs(self) -> AttemptStates:
         """The states of all runs, from the ledger first and the files second."""
-        return AttemptStates.from_trials_with_states(
-            runs_with_last_attempt_state(self.search, self._attempts_in_ledger())
-        )
+        attempts = self.ledger.attempts_of_plan(self.search.plan.account, self.search.plan.id)
+        return states_of_known_runs(self.search, attempts)
 
     def known_runs(self) -> tuple[Trial, ...]:
         """All runs that are known so far, the chosen final run among them."""
         return self.search.search_and_final_runs()
-
-    def _attempts_in_ledger(self) -> Attempts:
-        return attempts_of_plan_in_ledger(self.search.plan, self.ledger)
 
     def _realised_work_of_attempt(self, trial: Trial, attempt: int) -> dict[str, Any]:
         """The realised work of a trial's last attempt and the digest of its result; empty if it has not ended."""

@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.card import NO_ANSWER_EVER, CardClaim, CardFiles
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptStates
-from dpsweep.sweeper.searches.admission import Retry, attempts_of_plan_in_ledger
+from dpsweep.sweeper.searches.admission import Retry
 
 LOSSES_AFTER_CARD = (
     "runs failed, were killed or are lost; they stay charged. The card was asked about the winner, so nothing of this "
@@ -35,9 +35,8 @@ class PlannedCard:
     def files(self) -> CardFiles | None:
         """The files of the card on the part that was charged; None without a card or before the charge."""
         plan = self.search.plan
-        if plan.card is None or plan.account not in self.ledger.account_names():
-            return None
-        part = attempts_of_plan_in_ledger(plan, self.ledger).part_of_card
+        statement = None if plan.card is None else self.ledger.statement_or_none(plan.account, plan.id)
+        part = None if statement is None else statement.attempts_of_plan(plan.id).part_of_card
         return None if part is None else self.search.folder.card_files(part)
 
     @cached_property

@@ -14,15 +14,13 @@ from typing import ClassVar
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.sweeper.job.attempt_state import AttemptState
 from dpsweep.sweeper.searches.admission import (
     Retry,
-    attempts_of_plan_in_ledger,
     charge_and_admit_runs,
     killed_runs_notice,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
-    runs_with_last_attempt_state,
+    states_of_known_runs,
     void_open_attempts_if_store_was_lost,
 )
 from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
@@ -52,13 +50,11 @@ class AdmittedOpenSearch(AdmittedSearch):
 
     def are_all_runs_finished(self) -> bool:
         """Whether the plan is charged and each run that it pays for has a result."""
-        if self.plan.account not in self.ledger.account_names():
+        statement = self.ledger.statement_or_none(self.plan.account, self.plan.id)
+        if statement is None or not (attempts := statement.attempts_of_plan(self.plan.id)).charges:
             return False
-        attempts = attempts_of_plan_in_ledger(self.plan, self.ledger)
-        if not attempts.charges:
-            return False
-        states = [stage for _, stage in runs_with_last_attempt_state(self.search_of_plan, attempts)]
-        return len(states) == self.search_of_plan.number_of_runs and set(states) == {AttemptState.FINISHED}
+        finished = states_of_known_runs(self.search_of_plan, attempts).finished
+        return len(finished) == self.search_of_plan.number_of_runs
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
@@ -73,7 +69,7 @@ class AdmittedOpenSearch(AdmittedSearch):
         plan, folder, ledger = self.plan, self.folder, self.ledger
         open_account_or_check_budget(self.priced, ledger)
         void_open_attempts_if_store_was_lost(plan, ledger, folder)
-        self.restore_choices_in_folder_from_ledger(attempts_of_plan_in_ledger(plan, ledger).started)
+        self.restore_choices_in_folder_from_ledger(ledger.attempts_of_plan(plan.account, plan.id).started)
         due = charge_and_admit_runs(self.priced, self.search_of_plan, ledger, self.retry)
         choice = self.search_of_plan.final_run_choice
         known, paid = len(self.search_of_plan.search_trials_so_far()), self.search_of_plan.number_of_search_runs

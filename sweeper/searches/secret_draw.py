@@ -39,6 +39,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
+    COIN_BYTES,
     SearchOutcome,
     SearchRecord,
     StoredDraw,
@@ -49,7 +50,6 @@ from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.searches.admission import (
     Retry,
-    attempts_of_plan_in_ledger,
     charge_event_to_account,
     may_charge_again,
     open_account_or_check_budget,
@@ -57,9 +57,6 @@ from dpsweep.sweeper.searches.admission import (
 )
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue
 from dpsweep.sweeper.searches.runner import Runner
-
-COIN_BYTES = 32
-"""The random bytes that the coins of a secret part are made from."""
 
 
 class AdmittedSecretDraw(AdmittedSearch):
@@ -126,7 +123,7 @@ class AdmittedSecretDraw(AdmittedSearch):
         elif stored.attempt > statement.number_of_paid_attempts(plan.id, plan.id):
             raise _error_for_search_missing_in_ledger(folder, statement)
         record = self.search_of_plan.private_record_of_draw(stored)
-        if stored.attempt > attempts_of_plan_in_ledger(plan, ledger).started[plan.id]:
+        if stored.attempt > ledger.attempts_of_plan(plan.account, plan.id).started[plan.id]:
             record.store_digest_of_draw(folder.draw_path)
             _record_start_of_search_attempt(plan, ledger)
         _record_ends_of_search_attempts(plan, ledger, stored.attempt)
@@ -155,7 +152,7 @@ class AdmittedSecretDraw(AdmittedSearch):
         plan, folder = self.plan, self.folder
         ending = "Another search needs another charge and another hydra.sweep.dir."
         if not record.exists or not folder.private_store.has_launch_nonce(
-            attempts_of_plan_in_ledger(plan, self.ledger).launch
+            self.ledger.attempts_of_plan(plan.account, plan.id).launch
         ):
             raise BadInput(
                 f"Expected the private store {folder.private_store.root} to know how far the search in {folder.root} "

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
+from dpsweep.accounting.searches.stored_draw import coin_bits_of_secret_part
 from dpsweep.sweeper.trial.build import make_model, new_secret_streams
 from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.session import Machine
@@ -43,10 +42,11 @@ def require_method_without_privacy(trial: Trial) -> Method:
     return replace(method, transform=transform, noiseless=True)
 
 
-def train_without_privacy_and_compare(
-    trial: Trial, folder: SweepFolder, store: PrivateStore, machine: Machine
-) -> Reference:
-    """Trains once without privacy, on the trial's training records, and scores both models on its scored ones."""
+def train_without_privacy_and_compare(trial: Trial, plan: str, folder: SweepFolder, machine: Machine) -> Reference:
+    """Trains once without privacy, on the trial's training records, and scores both models on its scored ones.
+
+    `plan` is the id of the trial's plan, whose sweep lies in the folder.
+    """
     import torch
 
     from dpsweep.trainers.declarations.scores import exact_estimate, scored_records_of_split
@@ -56,8 +56,7 @@ def train_without_privacy_and_compare(
 
     torch.set_num_threads(machine.threads)
     declared, method = declaration_from_config(trial.config), require_method_without_privacy(trial)
-    drawn = StoredDraw.read(folder.draw_path) if is_on_secret_part_of_records(trial) else None
-    coins = "" if drawn is None else drawn.coins
+    coins, store = coin_bits_of_secret_part(trial, plan, folder), folder.private_store
     data = declared.records.load_split(
         RecordStore(folder=machine.data, private=store, device=machine.device, coins=coins)
     )

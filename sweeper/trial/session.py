@@ -23,7 +23,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import SURE
-from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
+from dpsweep.accounting.searches.stored_draw import coin_bits_of_secret_part
 from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config
 from dpsweep.trainers.training.run_records import RecordStore
@@ -78,27 +78,14 @@ class Session:
         """The trial's declaration."""
         return declaration_from_config(self.trial.config)
 
-    @property
-    def secret_part_coin_bits_hex(self) -> str:
-        """The random bits, in hexadecimal, of the coins of a secret part; empty if the trial reads none.
-
-        They lie with the draw of the search, whose digest the coordinator compares with the private store.
-        """
-        if not is_on_secret_part_of_records(self.trial):
-            return ""
-        folder = SweepFolder(root=self.place.files.parents[1])
-        stored = StoredDraw.read(folder.draw_path)
-        if stored is None or stored.plan != self.receipt.plan:
-            raise ContractBroken(f"Expected the draw of plan {self.receipt.plan} to lie in {folder.root}.")
-        return stored.coins
-
     def load_split(self, machine: Machine, on_rows: Callable[[int, int], None] | None = None) -> Split:
         """The records of the trial, split as its score requires; `on_rows` is that of `RecordStore`."""
+        sweep = SweepFolder(root=self.place.files.parents[1])
         store = RecordStore(
             folder=machine.data,
             private=PrivateStore.from_record_folder(self.place.record),
             device=machine.device,
-            coins=self.secret_part_coin_bits_hex,
+            coins=coin_bits_of_secret_part(self.trial, self.receipt.plan, sweep),
             on_rows=on_rows,
         )
         return self.declaration.records.load_split(store)

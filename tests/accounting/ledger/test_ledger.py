@@ -33,6 +33,18 @@ def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> 
     assert ledger.verify_and_count_entries() == 11
 
 
+def test_an_account_that_was_never_opened_has_no_statement_and_asking_creates_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "none.sqlite")
+    assert ledger.statement_or_none("digits") is None
+    assert not (tmp_path / "none.sqlite").exists()
+    with pytest.raises(BadInput, match="Expected account=digits to be open"):
+        ledger.attempts_of_plan("digits", "p")
+    ledger.open_account("digits", BUDGET)
+    assert ledger.statement_or_none("faces") is None
+    assert ledger.statement_or_none("digits") == ledger.statement("digits")
+    assert not ledger.attempts_of_plan("digits", "p").charges
+
+
 @pytest.mark.parametrize(
     "cost",
     [

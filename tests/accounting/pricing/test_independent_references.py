@@ -25,9 +25,8 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.pricing.search_price import PricedSearch
+from dpsweep.accounting.pricing.search_price import CardTerms, PricedSearch, search_priced_with_card
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import runs_with_solved_steps
 from dpsweep.accounting.records.plan import Trial
@@ -210,7 +209,7 @@ def searched(event: PlanEvent, delta: float, adjacency: Adjacency) -> PricedSear
     return PricedSearch(
         rule_config={},
         rule=Composition(),
-        offers={},
+        offers=dict,
         trials=(),
         event=event,
         quote=quote,
@@ -240,9 +239,10 @@ def test_a_card_costs_nothing_and_has_the_least_noise_for_that(
     """The whole costs as much as the search; the card alone as much, to .3 % of its noise."""
     search = PlanEvent(training=repeat(gaussian(noise_multiplier=noise), steps))
     budget = Guarantee(epsilon=1e6, delta=delta, adjacency=adjacency)
-    priced, card = search_priced_with_card(
-        searched(search, delta, adjacency), panel=PANEL, delta=delta, budget=budget, exact=False, threshold=None
-    )
+    terms = CardTerms(exact=False, threshold=None)
+    priced = search_priced_with_card(searched(search, delta, adjacency), terms, panel=PANEL, delta=delta, budget=budget)
+    card = priced.card
+    assert card is not None
     sensitivity = 1.0 if adjacency is ADD else math.sqrt(2)
     alone = gaussian_epsilon(sensitivity / card.noise_std, delta)
     twice = 2 if adjacency is REPLACE else 1

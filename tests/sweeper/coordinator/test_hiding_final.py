@@ -17,11 +17,10 @@ from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialRes
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import StoredDraw
+from dpsweep.accounting.searches.stored_draw import StoredDraw, coin_bits_of_secret_part
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.trial.session import Session
 from tests.randomized import SEARCHES
 from tests.sweeper.search_programs import (
     GRID,
@@ -168,16 +167,14 @@ def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: M
     coins = log.stored.coins
     assert len(bytes.fromhex(coins)) == 32
     assert coins not in repr(log)
-    trial = here.plan.final_runs[0]
-    session = Session(trial=trial, receipt=log.receipt, place=here.folder.trial_folder_and_private_record(trial.id))
-    assert session.secret_part_coin_bits_hex == coins
-    assert (
-        Session(trial=place(AGAIN).plan.trials[0], receipt=log.receipt, place=session.place).secret_part_coin_bits_hex
-        == ""
-    )
+    trial, plan = here.plan.final_runs[0], log.receipt.plan
+    assert coin_bits_of_secret_part(trial, plan, here.folder) == coins
+    assert coin_bits_of_secret_part(place(AGAIN).plan.trials[0], plan, here.folder) == ""
+    with pytest.raises(ContractBroken, match="Expected the draw of plan"):
+        coin_bits_of_secret_part(trial, "another", here.folder)
     here.folder.draw_path.unlink()
     with pytest.raises(ContractBroken, match="Expected the draw of plan"):
-        _ = session.secret_part_coin_bits_hex
+        coin_bits_of_secret_part(trial, plan, here.folder)
 
 
 @pytest.mark.long

@@ -16,8 +16,10 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
+from dpsweep.sweeper.coordinator.preflight import count_records_without_features
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.searches.admission import Retry
 from tests.conftest import Program
@@ -124,3 +126,8 @@ def test_a_class_that_is_no_launcher_is_not_even_imported(
     assert "Traceback" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"my_model.py"}
     assert ledger.account_names() == ()
+
+
+def test_records_without_features_are_counted_before_the_steps_are_solved_for(read: Read, ledger: Ledger) -> None:
+    point = read("features=scattering", "steps=when_budget_spent", "privacy.noise_multiplier=2").points[0]
+    assert count_records_without_features(point.config, PrivateStore.for_plan(ledger, "digits", "")) == 1797

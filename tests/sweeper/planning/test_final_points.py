@@ -118,11 +118,11 @@ def test_only_its_own_rule_prices_a_plan_with_parts_and_no_plan_without_them_has
 ) -> None:
     disjoint, plain = compose_priced(DISJOINT), compose_priced(GRID)
     rules = {"disjoint": disjoint.rule, "composition": plain.rule}
-    assert [offer.label for offer in offers_under_each_rule(replace(disjoint, offers=rules))] == ["disjoint"]
-    assert [offer.label for offer in offers_under_each_rule(replace(plain, offers=rules))] == ["composition"]
+    assert [offer.label for offer in offers_under_each_rule(replace(disjoint, offers=lambda: rules))] == ["disjoint"]
+    assert [offer.label for offer in offers_under_each_rule(replace(plain, offers=lambda: rules))] == ["composition"]
     auto = compose_priced([*GRID, "tuning=auto"])
     assert auto.rule.name == "composition"
-    assert "disjoint" not in auto.offers
+    assert "disjoint" not in auto.offers()
 
 
 def test_two_final_runs_are_refused(compose_priced: Compose) -> None:

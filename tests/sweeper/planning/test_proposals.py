@@ -91,7 +91,7 @@ def test_auto_takes_no_rule_that_refuses_proposals(compose_priced: Compose) -> N
     assert compose_priced([*GRID, "tuning=auto", "show=winner"]).rule.name != "composition"
     proposed = compose_priced([*SIX, "tuning=auto", "show=winner"])
     assert proposed.rule.name == "composition"
-    assert {rule.name for rule in proposed.offers.values()} == {"composition"}
+    assert {rule.name for rule in proposed.offers().values()} == {"composition"}
 
 
 def test_the_charge_names_no_run_and_pays_for_every_turn(place: Callable[..., Place]) -> None:

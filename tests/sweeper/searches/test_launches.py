@@ -11,7 +11,6 @@ import pytest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.sweeper.searches.admission import (
-    attempts_of_plan_in_ledger,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
 )
@@ -57,7 +56,7 @@ def test_no_kills_within_launches_make_a_store_look_lost(
     nonces += [record_launch_and_return_nonce(here.plan, here.ledger, store) for _ in range(first)]
     for instant in instants:
         killed(here, instant, monkeypatch)
-        reached = attempts_of_plan_in_ledger(here.plan, here.ledger).launch
+        reached = here.ledger.attempts_of_plan(here.plan.account, here.plan.id).launch
         assert store.has_launch_nonce(reached)
         assert reached is None or reached in nonces or not store.is_nonce_of_current_launch(reached), (
             "it handed out no receipts"
@@ -75,5 +74,5 @@ def test_a_store_that_was_lost_is_not_repaired_by_a_launch_that_is_killed(
     lost = record_launch_and_return_nonce(here.plan, here.ledger, store)
     (store.root / "launch.json").unlink()
     killed(here, "before the ledger", monkeypatch)
-    assert attempts_of_plan_in_ledger(here.plan, here.ledger).launch == lost
+    assert here.ledger.attempts_of_plan(here.plan.account, here.plan.id).launch == lost
     assert not store.has_launch_nonce(lost)
