@@ -19,6 +19,7 @@ from dpsweep.accounting.notation import (
 from dpsweep.accounting.pricing.price import NOT_PROVEN, proven_gaussian_mu
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
+from dpsweep.reports.content.audience import most_disclosed
 from dpsweep.reports.content.formatting import count_text, enumeration_text, method_label
 from dpsweep.reports.content.sections import program_version
 from dpsweep.reports.content.trial_config import BaseModel, UserScript
@@ -95,11 +96,10 @@ def _export_lines(priced: PricedPlan, folder: str) -> Iterator[str]:
     if plan.has_public_data:
         yield f"Without a condition of privacy: these data were declared public. {TO_FILL_IN}"
         return
-    shown = next(words for most, words in DISCLOSES.items() if most in rule.discloses)
     mu = proven_gaussian_mu([plan.event], plan.adjacency)
     yield (
         f"One model, the winner's, may leave, and only in what `dpsweep release {folder}` and `dpsweep export` "
-        f"write. Of the search, {shown} (rule {rule.name})."
+        f"write. Of the search, {DISCLOSES[most_disclosed(rule.discloses)]} (rule {rule.name})."
     )
     yield (
         f"Condition: the whole search satisfies (epsilon, delta)-differential privacy with epsilon "

@@ -29,13 +29,13 @@ from dpsweep.accounting.references import (
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_without_class_name, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
+from dpsweep.reports.content.audience import most_disclosed
 from dpsweep.reports.content.facts import is_one_run_all_that_was_charged
 from dpsweep.reports.content.formatting import (
     axis_label,
     count_text,
     enumeration_text,
     method_label,
-    point_and_run_counts_text,
 )
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import line_on_search_that_read_public_data
@@ -47,8 +47,9 @@ _SHOWN = {
     Disclosure.ALL_SCORES: "the scores of all runs",
     Disclosure.WINNER_SCORE: "the winner and its score, and nothing about the other runs",
     Disclosure.WINNER: "the winner, and no score",
+    None: "nothing",
 }
-"""What a price covers, by the most that a rule discloses; the first that applies."""
+"""What a price covers, by the most that a rule discloses."""
 
 _SPECIAL = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -132,11 +133,11 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     ]
     keys = [escape_tex(axis_label(key)) for key in context.sweep.swept_keys]
     over = f" over {enumeration_text(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
-    points = point_and_run_counts_text(plan, methods, over)
+    points = context.sweep.shown.points_text(methods, over)
     did = f"{_verb_phrase_for_points(context, citations)} {points} on {escape_tex(plan.account)}"
     yield f"We used {PROGRAM} {about['Version']}{ours} to {did}."
     if not is_one_run_all_that_was_charged(context.sweep, context.bill):
-        shown = next((words for kind, words in _SHOWN.items() if kind in context.sweep.rule.discloses), "nothing")
+        shown = _SHOWN[most_disclosed(context.sweep.rule.discloses)]
         rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
             *works_that_class_cites(context.sweep.rule)
         )

@@ -18,18 +18,19 @@ from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_roun
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.reports.content.audience import most_disclosed
 from dpsweep.reports.content.facts import Bill, gaussian_mu_or_not_proven, sum_in_exact_decimals
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta, protects_nobody_sentence
 from dpsweep.reports.statement.statement_line import Line
 
-DISCLOSES: Mapping[Disclosure, str] = {
+DISCLOSES: Mapping[Disclosure | None, str] = {
     Disclosure.ALL_SCORES: "the scores of all runs may be shown",
     Disclosure.WINNER_SCORE: "only the winner and its score may be shown",
     Disclosure.WINNER: "only the winner, without its score, may be shown",
 }
-"""What a rule lets out, by the most that it discloses, the most first."""
+"""What a rule lets out, by the most that it discloses."""
 
 TASKS: Mapping[str, str] = {
     "next_token": "text-generation",
@@ -178,7 +179,7 @@ def released_claim_of_sweep(
         adjacency=sweep.plan.adjacency,
         points=len(sweep.plan.trials),
         rule=sweep.rule.name,
-        discloses=next(words for most, words in DISCLOSES.items() if most in sweep.rule.discloses),
+        discloses=DISCLOSES[most_disclosed(sweep.rule.discloses)],
         reserved=bill.reserved,
         budget=bill.budget,
         policy=sweep.account.policy.name,

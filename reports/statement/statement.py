@@ -40,7 +40,6 @@ from dpsweep.reports.content.formatting import (
     count_text,
     enumeration_text,
     method_label,
-    point_and_run_counts_text,
     setting_text,
 )
 from dpsweep.reports.content.sweep_table import Conduct
@@ -323,7 +322,7 @@ def _covered_line(context: Context) -> Line:
     over = f" over {enumeration_text(keys)}" if keys else ""
     return EvidenceLevel.STATED.make_statement_line(
         "Covered",
-        f"The choice among {point_and_run_counts_text(sweep.plan, methods, over)}.",
+        f"The choice among {sweep.shown.points_text(methods, over)}.",
         "Runs that failed, diverged or were killed are charged like the others.",
         "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
         *sweep.shown.covered,
