@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import delta_text_rounded_up
-from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
 from dpsweep.reports.reproduction.results import SearchResults
@@ -328,13 +328,9 @@ def find_figure(name: str) -> Computed | Trained:
     return _figures_by_name()[name]
 
 
-def sheet_of_formatted_values(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
+def sheet_of_formatted_values(caption: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Sheet:
     """A table of formatted values: words unchanged, floats with four digits."""
-    return Sheet(
-        caption=caption,
-        columns=tuple(columns),
-        rows=tuple(tuple(Item(text=value_text(value)) for value in row) for row in rows),
-    )
+    return Sheet.from_cells(caption, columns, (map(value_text, row) for row in rows))
 
 
 def value_text(value: object) -> str:

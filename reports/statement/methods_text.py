@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import metadata
 from typing import Any
 
-from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.references import (
@@ -39,7 +38,7 @@ from dpsweep.reports.content.formatting import (
 )
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import line_on_search_that_read_public_data
-from dpsweep.reports.statement.statement_line import Context
+from dpsweep.reports.statement.statement_line import CHANGES_BETWEEN_NEIGHBOURS, Context
 from dpsweep.reports.statement.what_ran import declared_training_text, final_run_lines
 
 PROGRAM = "dpsweep"
@@ -190,9 +189,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
 def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """The guarantee of the whole search, and the accountants that bound it."""
     facts, charges, unit = context.facts, context.bill.charges, escape_tex(context.sweep.plan.unit)
-    change = {Adjacency.ADD_OR_REMOVE_ONE: "is added or removed", Adjacency.REPLACE_ONE: "is replaced by any other"}[
-        context.sweep.plan.adjacency
-    ]
+    change = CHANGES_BETWEEN_NEIGHBOURS[context.sweep.plan.adjacency]
     epsilon, delta = (tex_number(facts[name].text) for name in ("honest_epsilon", "honest_delta"))
     search = "the whole search, the choice of the best point included,"
     yield (
@@ -211,11 +208,7 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         return escape_tex(name) + citations.cite_works(*works.get(name, ()))
 
     claimants = sorted({name for charge in charges for name in charge.charge_facts.claimed_by.split(" and ")})
-    totals = {
-        name: sum(charge.charge_facts.bounds[name] for charge in charges)
-        for name in charges[0].charge_facts.bounds
-        if name not in claimants and all(name in charge.charge_facts.bounds for charge in charges)
-    }
+    others = {name: total for name, total in context.bill.upper_bounds.items() if name not in claimants}
     bound = f"This is an upper bound by {enumeration_text([accountant_name_with_citation(name) for name in claimants])}"
     yield (
         "; ".join(
@@ -223,7 +216,7 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
                 bound,
                 *(
                     f"{accountant_name_with_citation(name)} gives ${epsilon_text_rounded_up(total)}$"
-                    for name, total in totals.items()
+                    for name, total in others.items()
                 ),
             ]
         )
