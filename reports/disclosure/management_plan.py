@@ -86,7 +86,10 @@ def _model_lines(priced: PricedPlan) -> Iterator[str]:
     for base in {
         base.name: base for trial in priced.plan.trials if (base := BaseModel.from_trial_config(trial.config))
     }.values():
-        yield f"They start from {base.name} ({base.licence}), declared public: the price does not cover its own data."
+        yield (
+            f"The models start from {base.name} ({base.licence}), which is declared public: the price does not cover "
+            "the data that it was trained on."
+        )
     if priced.plan.final_runs:
         yield "The winner is trained once more; the price pays for that run."
 

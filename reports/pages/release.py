@@ -97,7 +97,9 @@ def hold_release_lock(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise BadInput(f"Expected no other command to write the release of {folder}: one has for minutes.") from None
+        raise BadInput(
+            f"Expected no other command to write the release of {folder}: another one has been writing it for minutes."
+        ) from None
     try:
         yield
     finally:
