@@ -26,7 +26,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from dpsweep.reports.reproduction.claims import FEW
-from dpsweep.reports.reproduction.figures.a_fig3 import GAINS
+from dpsweep.reports.reproduction.figures.yang_searches import GAINS
 from dpsweep.reports.reproduction.finding import Computed, Finding, Margin, Reproduction, figure_names, find_figure
 from dpsweep.reports.reproduction.registry import CLAIMS, MARGINS, reproduction_of_results
 from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts, read_results

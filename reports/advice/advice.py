@@ -184,7 +184,7 @@ def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
     if found.measured_on.name != name:
         yield (
             f"No search was measured on {name}. `dpsweep advise` ranks ways of searching on {found.measured_on.name}, "
-            "the nearest in size."
+            "the measured data set that is nearest in size."
         )
         return
     advised, best_map = found.advised_measurement, found.best_measurement_with_map
@@ -199,26 +199,35 @@ def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
 
 
 def advice_table_lines(found: Comparison) -> Iterator[str]:
-    """All ways, a line each, and what to add to a sweep's command for the advised ones."""
+    """All ways, a line each, and the words to add to a sweep's command for the advised ones."""
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
     width = max(len(one.way.name) for one in found.outcomes) + 2
-    sizes = f"{on.records} records of {on.inputs} {'frozen features' if on.features else 'numbers'}"
-    yield f"What epsilon {text_with_all_digits(found.epsilon)} in all bought on {on.name} ({sizes})\n"
+    sizes = f"{on.records} records of {on.inputs} {'frozen features' if on.features else 'numbers'} each"
+    yield (
+        f"This table ranks ways of spending a total epsilon of {text_with_all_digits(found.epsilon)} by the "
+        f"{on.metric} that they reached on {on.name} ({sizes}).\n"
+    )
     yield f"{'way':<{width}}  {on.metric:>13}  shows    overrides"
     for one in found.outcomes:
         name = f"{one.way.name} *" if one.may_be_best else one.way.name
         shows = "a map" if one.way.shows_map else "a model"
         yield f"{name:<{width}}  {_accuracy_text(one):>13}  {shows:<7}  {found.overrides_of_measurement(one)}"
     yield (
-        f"\nMeans over {least} or more searches, with 95 % intervals, on records that no run trained on, by logistic "
-        f"regression ({SOURCE})."
+        f"\nEach number is the mean over {least} or more searches, with its 95 % interval, of logistic regression on "
+        f"records that no run trained on ({SOURCE})."
     )
-    yield "* may be the best, with 95 % confidence for all ways at once. Every way costs the whole epsilon."
+    yield (
+        "A way with * may be the best one, with 95 % confidence for all ways at once. Each way costs the whole epsilon."
+    )
     advised, best_map = found.advised_measurement, found.best_measurement_with_map
-    search = "no search is shown to be better than one point" if advised.way.points == 1 else advised.way.name
-    yield f"For a model (no map): {search}. Add to `dpsweep sweep`: {found.overrides_of_measurement(advised)}"
+    reason = f"“{advised.way.name}” has the highest mean."
+    if advised.way.points == 1:
+        reason = "train one point, since no search is shown to be better."
+    yield f"To release a model without a map, {reason} Add these words to `dpsweep sweep`:"
+    yield f"  {found.overrides_of_measurement(advised)}"
     if best_map is not None and best_map is not advised:
-        yield f"For a map and a model, add to `dpsweep sweep`: {found.overrides_of_measurement(best_map)}"
+        yield "To release a map and a model, add these words to `dpsweep sweep`:"
+        yield f"  {found.overrides_of_measurement(best_map)}"
 
 
 def _accuracy_text(one: Measurement) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,11 +34,20 @@ class Needs(StrEnum):
     CURATOR = "more than any price covers: it stays with the curator"
 
 
-_COVERED_BY: Mapping[Needs, Disclosure] = {
+_COVERED_BY = {
     Needs.WINNER: Disclosure.WINNER,
     Needs.WINNER_SCORE: Disclosure.WINNER_SCORE,
     Needs.ALL_SCORES: Disclosure.ALL_SCORES,
 }
+
+
+def most_disclosed(disclosed: Collection[Disclosure]) -> Disclosure | None:
+    """The most that is disclosed of results: all scores, else the winner's, else the winner; None for nothing of it.
+
+    >>> most_disclosed({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES, Disclosure.WINNER_SCORE}).value
+    'winner_score'
+    """
+    return next((kind for kind in reversed(_COVERED_BY.values()) if kind in disclosed), None)
 
 
 @dataclass(frozen=True, kw_only=True)

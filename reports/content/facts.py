@@ -27,7 +27,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
     tag_or_path_of_class,
 )
 from dpsweep.reports.content import formatting as notation
-from dpsweep.reports.content.sweep_table import Alone, State, Sweep
+from dpsweep.reports.content.sweep_table import Alone, State, Sweep, noise_multipliers_of_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,16 @@ class Bill:
             ),
             None,
         )
+
+    @property
+    def upper_bounds(self) -> dict[str, float]:
+        """The bound on all charges together by each accountant that bounds every one of them."""
+        bounds = [charge.charge_facts.bounds for charge in self.charges]
+        return {
+            name: sum_in_exact_decimals(one[name] for one in bounds)
+            for name in bounds[0]
+            if all(name in one for one in bounds)
+        }
 
     @property
     def charges_for_repeated_runs(self) -> tuple[Charged, ...]:
@@ -273,14 +283,7 @@ def _noise_multiplier_values(sweep: Sweep) -> tuple[float | str, ...]:
     """The runs' noise multipliers; for one that changes, its smallest and its largest value."""
     pairs = set()
     for trial in sweep.plan.all_runs:
-        leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
-        steps = [
-            events.rate_and_noise_of_gaussian_step_or_none(leaf)
-            or events.size_records_and_noise_of_fixed_step(leaf)
-            or events.steps_and_noise_of_epoch(leaf)
-            for leaf in leaves
-        ]
-        noises = [step[-1] for step in steps if step is not None]
+        noises = [noise for noise in noise_multipliers_of_steps(trial) if noise is not None]
         pairs |= {(min(noises), max(noises))} if noises else set()
     ranges = sorted(pairs)
     changing = (

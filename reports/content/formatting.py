@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
-from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.selection.interface import rule_from_config
-
 VOWELS = frozenset("aeiouy")
 SPELLED = {
     "dpnadam": "DP-NAdam",
@@ -90,14 +87,6 @@ def count_text(quantity: int, noun: str) -> str:
     ('1 point', '2 points')
     """
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
-
-
-def point_and_run_counts_text(plan: Plan, methods: list[str], over: str = "") -> str:
-    """The number of points of these methods over some keys, and the runs of each if there are several."""
-    points = len(set(plan.point_index_of_each_trial))
-    several = len(plan.trials) > points and not rule_from_config(plan.rule).draws_in_secret
-    again = f", {len(plan.trials) // points} runs each" if several else ""
-    return f"{count_text(points, 'point')} of {enumeration_text(methods)}{over}{again}"
 
 
 def method_label(method: str) -> str:

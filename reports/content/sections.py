@@ -18,7 +18,7 @@ from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_des
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.facts import Bill, Fact
-from dpsweep.reports.content.formatting import axis_label, method_label, point_and_run_counts_text, setting_text
+from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, first_noise_multiplier
 from dpsweep.reports.content.told_score import ToldScore, told_score_of_run
 from dpsweep.reports.content.trial_config import FrozenFeatures
@@ -189,7 +189,7 @@ def search_headline_text(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     sizes = [setting_text(batch) for batch in batches if batch is not None]
     parts = [
         sweep.shown.among
-        + point_and_run_counts_text(sweep.plan, methods)
+        + sweep.shown.points_text(methods)
         + (" and a final run" if sweep.rule.final_run_terms else ""),
         notation.enumeration_text([model for model in models if model]),
         "" if features is None else f"frozen features by {features.label}",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dpsweep.accounting.records.plan import Plan, Proposed
 from dpsweep.accounting.searches.interface import Runs
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
-from dpsweep.reports.content.formatting import count_text
+from dpsweep.reports.content.formatting import count_text, enumeration_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ShownSearch:
     `chosen_among` says what the winner is the best of, empty without a choice. `among` precedes the number of points in
     a headline, `note` the table of runs. `outcome` says that a finished search has no winner, where its rule discloses
     that. `to_come` is the number of runs that are not known yet; `adds_up` says that the bill is the sum of its runs'
-    shares.
+    shares. `points` is the number of declared points, each with `runs_each` runs.
     """
 
     compared: bool
@@ -43,6 +43,13 @@ class ShownSearch:
     outcome: str = ""
     adds_up: bool = False
     chosen_among: str = ""
+    points: int
+    runs_each: int = 1
+
+    def points_text(self, methods: list[str], over: str = "") -> str:
+        """The number of points of these methods over some keys, and the runs of each if there are several."""
+        again = f", {self.runs_each} runs each" if self.runs_each > 1 else ""
+        return f"{count_text(self.points, 'point')} of {enumeration_text(methods)}{over}{again}"
 
 
 def shown_search_of_plan(plan: Plan, rule: SelectionRule, runs: Runs, *, private_scores: bool) -> ShownSearch:
@@ -68,6 +75,7 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
     told = (
         "" if rule.final_run_terms else " The model and its score are those of the winning point's first finished run."
     )
+    points = len(set(plan.point_index_of_each_trial))
     compared = f"Points were compared by the {rule.name_of_point_score} score of {how}.{told}"
     return ShownSearch(
         compared=True,
@@ -78,10 +86,11 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
         to_come=_final_runs_to_come(rule, runs),
         covered=(compared,) if several or plan.proposed else (),
         adds_up=plan.priced_events == tuple(trial.event for trial in plan.trials),
-        chosen_among=count_text(len(set(plan.point_index_of_each_trial)), "point")
-        + f" of {plan.least_runs_per_point} runs each"
+        chosen_among=f"{count_text(points, 'point')} of {plan.least_runs_per_point} runs each"
         if several
         else _runs_to_choose_among(len(plan.trials)),
+        points=points,
+        runs_each=len(plan.trials) // points,
     )
 
 
@@ -115,6 +124,7 @@ def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -
         secret = "Every point is tried once; all scores are secret."
     elif not each_point:
         secret = "The number of tries, their points, and the scores of all but the winner are secret."
+    points = len(set(plan.point_index_of_each_trial))
     both = "RDP bounds all runs together; PLD also bounds the winner alone, which costs less."
     no_winner = "The search has no winner. The reason is not shown: the price does not cover it."
     return ShownSearch(
@@ -135,6 +145,7 @@ def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -
         if each_point
         else f"a secret number of tries ({rule.expected_tries(len(plan.trials)):.3g} expected) of "
         f"{count_text(len(plan.trials), 'point')}",
+        points=points,
     )
 
 

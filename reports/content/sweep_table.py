@@ -341,14 +341,20 @@ def first_noise_multiplier(trial: Trial) -> float | None:
     if events.are_same_events(trial.event.training, events.repeat(events.non_private(), number_of_priced_steps(trial))):
         noise: float = trial.config["privacy"]["noise_multiplier"]
         return noise
+    noises = noise_multipliers_of_steps(trial)
+    return None if None in noises else min((noise for noise in noises if noise is not None), default=None)
+
+
+def noise_multipliers_of_steps(trial: Trial) -> list[float | None]:
+    """The noise multiplier of each distinct step of a trial's event; None for a step that is not Gaussian."""
     leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
-    steps = [
+    steps = (
         events.rate_and_noise_of_gaussian_step_or_none(leaf)
         or events.size_records_and_noise_of_fixed_step(leaf)
         or events.steps_and_noise_of_epoch(leaf)
         for leaf in leaves
-    ]
-    return min((step[-1] for step in steps if step), default=None) if all(steps) else None
+    )
+    return [None if step is None else step[-1] for step in steps]
 
 
 def _table_of_runs(plan: Plan, runs: Runs) -> pd.DataFrame:

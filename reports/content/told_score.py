@@ -108,7 +108,7 @@ def decision_text(card: CardAnswer) -> str:
     """How the model of a card decides between two classes; empty where the more likely one is said."""
     if card.threshold is None:
         return ""
-    return f"the model says the positive class from a probability of {100 * card.threshold:.3g} % on"
+    return f"the model predicts the positive class at a probability of {100 * card.threshold:.3g} % or more"
 
 
 def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
@@ -178,7 +178,7 @@ def same_answer_sentence(sweep: Sweep) -> str:
         return ""
     return (
         "The score of a model that always gives the same answer depends on the sizes of the classes, which these "
-        f"scores do not tell. By score.metric=balanced_accuracy it is 1 in {classes}."
+        f"scores do not tell. With score.metric=balanced_accuracy that score is 1 in {classes}."
     )
 
 

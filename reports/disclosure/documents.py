@@ -33,7 +33,7 @@ from dpsweep.accounting.stored_names.stored_classes import class_name_without_mo
 from dpsweep.reports.content.sections import program_version
 from dpsweep.reports.content.trial_config import BaseModel
 from dpsweep.reports.disclosure.management_plan import SATRE
-from dpsweep.reports.pages.model_export import render_card_of_release
+from dpsweep.reports.pages.model_export import render_card
 from dpsweep.reports.pages.released_package import ReleasedPackage
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedScore
 
@@ -222,11 +222,7 @@ def _privacy_criteria_fields(claim: ReleasedClaim) -> dict[str, Any]:
     """The definition that was applied, its parameters, and the account that it was charged to."""
     return {
         "definition": "(epsilon, delta)-differential privacy of the whole search",
-        "epsilon": claim.epsilon,
-        "delta": claim.delta,
-        "gaussian_mu": claim.gaussian_mu,
-        "unit": claim.unit,
-        "adjacency": claim.adjacency.value,
+        **claim.guarantee_fields,
         "rule": {"name": claim.rule, "discloses": claim.discloses},
         "budget": {
             "account": claim.account,
@@ -249,7 +245,7 @@ class HuggingFaceCard:
 
     def text(self, package: ReleasedPackage) -> str:
         """The card."""
-        return render_card_of_release(package.page, package.claim)
+        return render_card(package.page, package.claim)
 
 
 DATA, BASE = "data", "base-model"
@@ -312,7 +308,7 @@ def _privacy_properties(claim: ReleasedClaim) -> Iterator[tuple[str, str]]:
         yield "gaussian_mu", claim.gaussian_mu_text
         yield "unit", claim.unit
         yield "adjacency", claim.adjacency.value
-        yield "scope", "the whole search, with the choice of the best configuration"
+        yield "scope", claim.scope
         yield "rule", claim.rule
         yield "discloses", claim.discloses
         yield "account_reserved_epsilon", epsilon_text_rounded_up(claim.reserved[0])

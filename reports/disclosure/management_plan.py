@@ -19,6 +19,7 @@ from dpsweep.accounting.notation import (
 from dpsweep.accounting.pricing.price import NOT_PROVEN, proven_gaussian_mu
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
+from dpsweep.reports.content.audience import most_disclosed
 from dpsweep.reports.content.formatting import count_text, enumeration_text, method_label
 from dpsweep.reports.content.sections import program_version
 from dpsweep.reports.content.trial_config import BaseModel, UserScript
@@ -85,7 +86,10 @@ def _model_lines(priced: PricedPlan) -> Iterator[str]:
     for base in {
         base.name: base for trial in priced.plan.trials if (base := BaseModel.from_trial_config(trial.config))
     }.values():
-        yield f"They start from {base.name} ({base.licence}), declared public: the price does not cover its own data."
+        yield (
+            f"The models start from {base.name} ({base.licence}), which is declared public: the price does not cover "
+            "the data that it was trained on."
+        )
     if priced.plan.final_runs:
         yield "The winner is trained once more; the price pays for that run."
 
@@ -95,11 +99,10 @@ def _export_lines(priced: PricedPlan, folder: str) -> Iterator[str]:
     if plan.has_public_data:
         yield f"Without a condition of privacy: these data were declared public. {TO_FILL_IN}"
         return
-    shown = next(words for most, words in DISCLOSES.items() if most in rule.discloses)
     mu = proven_gaussian_mu([plan.event], plan.adjacency)
     yield (
         f"One model, the winner's, may leave, and only in what `dpsweep release {folder}` and `dpsweep export` "
-        f"write. Of the search, {shown} (rule {rule.name})."
+        f"write. Of the search, {DISCLOSES[most_disclosed(rule.discloses)]} (rule {rule.name})."
     )
     yield (
         f"Condition: the whole search satisfies (epsilon, delta)-differential privacy with epsilon "

@@ -6,15 +6,13 @@ To add an exhibit, write a module beside this one that makes it, and add a line 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dpsweep.accounting.audit_record import read_audit_of_plan_or_none
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.reports.content.audience import Needs
+from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.audit_bar import audit_exhibit
-from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
+from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit, visible_exhibits
 from dpsweep.reports.exhibits.prices import epsilon_by_delta_exhibit, rule_prices_exhibit, spending_exhibit
 from dpsweep.reports.exhibits.search_difficulty import search_difficulty_exhibit
 from dpsweep.reports.exhibits.training_measurements import (
@@ -25,12 +23,6 @@ from dpsweep.reports.exhibits.training_measurements import (
     training_losses_exhibit,
 )
 from dpsweep.reports.exhibits.what_mattered import score_by_lr_times_clip_exhibit, what_mattered_exhibit
-
-
-def _skip_for_public_data(make: Callable[[Sweep, Bill], Exhibit | None]) -> Callable[[Sweep, Bill], Exhibit | None]:
-    """Data declared public have no price."""
-    return lambda sweep, bill: None if sweep.plan.has_public_data else make(sweep, bill)
-
 
 FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: what_mattered_exhibit(sweep)),
@@ -50,22 +42,26 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
 """Exhibits about results; those that compare points read the grid, which the tries of a secret draw do not fill."""
 
 TERMS: tuple[DeclaredExhibit, ...] = (
-    DeclaredExhibit(needs=Needs.CURATOR, make=_skip_for_public_data(lambda sweep, bill: spending_exhibit(sweep))),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: spending_exhibit(sweep)),
     DeclaredExhibit(
-        needs=Needs.NOTHING,
-        make=_skip_for_public_data(lambda sweep, bill: epsilon_by_delta_exhibit(sweep.plan, len(bill.charges))),
+        needs=Needs.NOTHING, make=lambda sweep, bill: epsilon_by_delta_exhibit(sweep.plan, len(bill.charges))
     ),
     DeclaredExhibit(
         needs=Needs.NOTHING,
-        make=_skip_for_public_data(
-            lambda sweep, bill: audit_exhibit(
-                read_audit_of_plan_or_none(SweepFolder(root=sweep.folder).audit_record_path, sweep.plan_id)
-            )
+        make=lambda sweep, bill: audit_exhibit(
+            read_audit_of_plan_or_none(SweepFolder(root=sweep.folder).audit_record_path, sweep.plan_id)
         ),
     ),
     DeclaredExhibit(
-        needs=Needs.CURATOR,
-        make=_skip_for_public_data(lambda sweep, bill: rule_prices_exhibit(sweep.plan, bill.left[0] + bill.epsilon)),
+        needs=Needs.CURATOR, make=lambda sweep, bill: rule_prices_exhibit(sweep.plan, bill.left[0] + bill.epsilon)
     ),
 )
 """Exhibits about the price."""
+
+
+def visible_findings_and_terms(
+    sweep: Sweep, bill: Bill, reader: Reader
+) -> tuple[tuple[Exhibit, ...], tuple[Exhibit, ...]]:
+    """The exhibits about results and those about the price that this reader may see; public data have no price."""
+    terms = () if sweep.plan.has_public_data else TERMS
+    return visible_exhibits(FINDINGS, sweep, bill, reader), visible_exhibits(terms, sweep, bill, reader)

@@ -96,10 +96,9 @@ def _value_beyond_end(axis: Axis, end: object) -> float:
 
 def _price_of_more_values(sweep: Sweep, ends: Iterable[tuple[tuple[str, object], Axis]]) -> str:
     """The price of a sweep of one more value beyond each of these ends; empty where other runs would be priced."""
-    plan = sweep.plan
-    if plan.proposed is not None or plan.final_runs or plan.has_shared_subsamples or plan.has_public_data:
+    if not sweep.shown.adds_up:
         return ""
-    beyond = []
+    plan, beyond = sweep.plan, []
     for _, axis in ends:
         first, last = (
             [trial.event for trial in plan.trials if trial.axes.get(axis.key or "") == one]

@@ -50,10 +50,14 @@ class Curve:
     dashed: bool = False
     band: tuple[tuple[float, float], ...] = ()
 
-    @classmethod
-    def from_series(cls, label: str, series: pd.Series[Any]) -> Curve:
-        """A series over its index."""
-        return cls(label=label, x=tuple(map(float, series.index)), y=tuple(series))
+
+def curves_of_columns(table: pd.DataFrame) -> tuple[Curve, ...]:
+    """A curve for each column of a table of numbers, over its index; missing values are left out."""
+    columns = {str(name): column.dropna() for name, column in table.items()}
+    return tuple(
+        Curve(label=name, x=tuple(map(float, column.index)), y=tuple(map(float, column)))
+        for name, column in columns.items()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

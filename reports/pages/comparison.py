@@ -34,10 +34,11 @@ from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_roun
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedFiles
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.content.audience import Audience, Needs
+from dpsweep.reports.content.audience import Audience, Needs, most_disclosed
 from dpsweep.reports.content.facts import LEDGER, Bill, Fact, page_facts_by_name, read_bill
 from dpsweep.reports.content.formatting import axis_label, enumeration_text
 from dpsweep.reports.content.panels import MapPanel, build_map_panels
@@ -57,12 +58,13 @@ TEMPLATE = "comparison.html.j2"
 MEMBER = "sweep-{}"
 """The folder of a sweep's release in a package: a plan's id stays with the curator."""
 
-SHOWN = (
-    (Needs.ALL_SCORES, "the score of every run"),
-    (Needs.WINNER_SCORE, "the winner and its score"),
-    (Needs.WINNER, "the winner without its score"),
-)
-"""What a rule's price lets out, the most first."""
+SHOWN = {
+    Disclosure.ALL_SCORES: "the score of every run",
+    Disclosure.WINNER_SCORE: "the winner and its score",
+    Disclosure.WINNER: "the winner without its score",
+    None: "that the search ended",
+}
+"""What a rule's price covers, by the most that it discloses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +256,7 @@ def _plain_value(value: object) -> Any:
 
 
 def _row_of_sweep(number: int, sweep: Sweep, bill: Bill, link: str, audience: Audience) -> ComparedSweep:
-    facts, reader = page_facts_by_name(sweep, bill), release.public_reader(sweep)
+    facts = page_facts_by_name(sweep, bill)
     return ComparedSweep(
         number=number,
         account=sweep.plan.account,
@@ -263,7 +265,7 @@ def _row_of_sweep(number: int, sweep: Sweep, bill: Bill, link: str, audience: Au
         searched=sections.search_headline_text(sweep, facts),
         axes=tuple(dict.fromkeys(axis_label(key) for key in sweep.swept_keys)),
         rule=sweep.rule.name,
-        shows=next((text for needs, text in SHOWN if reader.may_see(needs)), "that the search ended"),
+        shows=SHOWN[most_disclosed(sweep.rule.discloses)],
         epsilon=facts["honest_epsilon"],
         delta=facts["honest_delta"],
         best=next(iter(release.released_best_points(sweep)), None) if sweep.runs.over else None,

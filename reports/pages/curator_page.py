@@ -37,7 +37,7 @@ from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.content.told_score import same_answer_sentence
 from dpsweep.reports.exhibits import catalogue
-from dpsweep.reports.exhibits.exhibit import Exhibit, visible_exhibits
+from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.exhibits.map_notes import conclusion_sentence, reason_for_no_map
 from dpsweep.reports.exhibits.prices import sweep_with_bill_share_column
 from dpsweep.reports.figures.drawing import Drawing
@@ -90,7 +90,7 @@ def curator_banner(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: b
             *((f"The price covers {enumeration_text(covered)}, which you may show.",) if covered else ()),
             f"The price does not cover {enumeration_text(uncovered)}.",
         ),
-        command=RELEASE if sweep.winner_id is not None or sweep.rule.draws_in_secret else "",
+        command=RELEASE if sweep.winner_id is not None or sweep.shown.outcome else "",
     )
 
 
@@ -100,7 +100,7 @@ def _page_parts_and_disclosure_needs(sweep: Sweep) -> Iterator[tuple[str, Needs]
         yield "the best point", Needs.WINNER
         yield "its score", Needs.WINNER_SCORE
     yield "the account's budget", Needs.CURATOR
-    if sweep.rule.draws_in_secret:
+    if not sweep.shown.compared:
         yield "the number of tries, their points, scores and times", Needs.CURATOR
     else:
         states = set(sweep.all_run_rows["state"])
@@ -217,27 +217,17 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     facts = numbers.page_facts_by_name(sweep, bill)
     reader = Reader(audience=Audience.CURATOR, disclosed=sweep.rule.discloses)
     context = Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience)
-    statement = privacy_statement_lines(context)
-    findings = visible_exhibits(catalogue.FINDINGS, sweep, bill, reader)
-    terms = visible_exhibits(catalogue.TERMS, sweep, bill, reader)
-    pictures, conclusion = maps_and_conclusion_of_sweep(sweep, findings)
-    return Page(
-        audience=reader.audience,
-        title=sweep.plan.account,
-        headline=sections.search_headline_text(sweep, facts),
-        unit=sweep.plan.unit,
-        measure=sweep.score_description,
-        scale=sweep.score_scale,
-        nobody=protects_nobody_sentence(sweep.plan),
+    page = page_of_reader(reader, context, privacy_statement_lines(context), sweep)
+    pictures, conclusion = maps_and_conclusion_of_sweep(sweep, page.findings)
+    return replace(
+        page,
+        banner=curator_banner(sweep, page.exhibits, contradicted=bool(page.contradicted_statement_lines)),
         facts=facts,
-        statement=statement,
-        cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
         best=sections.best_configurations(
             sweep, trials=_trial_ids_of_final_run_and_best_points(sweep), with_score=True
         ),
         pictures=pictures,
         conclusion=conclusion,
-        no_map=reason_for_no_map(sweep.rule),
         earlier=tuple(_earlier_sweeps_of_account(sweep)),
         same_answer=same_answer_sentence(sweep),
         trials=sheets.runs_sheet(sweep, COLUMNS),
@@ -247,14 +237,39 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         trouble=sections.unfinished_run_texts(facts),
         errors=sections.error_messages_of_failed_runs(sweep),
         origin=read_origin(sweep, ledger),
-        outcome=sweep.shown.outcome,
         notes=sweep.plan.notes,
         secret=sweep.shown.note,
         runs=sweep.runs.nouns,
         advice=_sentences_on_scores_measured_elsewhere(sweep),
+    )
+
+
+def page_of_reader(reader: Reader, context: Context, statement: tuple[Line, ...], shown: Sweep) -> Page:
+    """What the pages of all readers have: the search, its price, its statement and the exhibits for this reader.
+
+    Exhibits are made of `shown`, the sweep with the runs that this reader may see. The numbers of the page, its best
+    points, maps and tables are the caller's to add.
+    """
+    sweep, bill = context.sweep, context.bill
+    findings, terms = catalogue.visible_findings_and_terms(shown, bill, reader)
+    nobody = protects_nobody_sentence(sweep.plan)
+    return Page(
+        audience=reader.audience,
+        banner=Banner(line=nobody or reader.audience.banner),
+        title=sweep.plan.account,
+        headline=sections.search_headline_text(sweep, context.facts),
+        unit=sweep.plan.unit,
+        measure=sweep.score_description,
+        scale=sweep.score_scale,
+        nobody=nobody,
+        facts={},
+        statement=statement,
+        cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
+        best=(),
+        no_map=reason_for_no_map(sweep.rule),
+        outcome=sweep.shown.outcome,
         findings=findings,
         terms=terms,
-        banner=curator_banner(sweep, (*findings, *terms), contradicted=bool(contradicted_lines(statement))),
         methods=methods_text_for_paper(context) if sweep.runs.over and not contradicted_lines(statement) else None,
     )
 

@@ -51,36 +51,34 @@ LIBRARY = "pytorch"
 
 def render_card(
     page: Page,
-    code: str,
+    claim: ReleasedClaim | None = None,
     *,
-    own: bool,
-    form: Mapping[str, Any] | None,
+    code: str = "",
+    own: bool = False,
+    form: Mapping[str, Any] | None = None,
     features: FrozenFeatures | None = None,
     base: BaseModel | None = None,
-    claim: ReleasedClaim | None = None,
     adapter: str = "",
 ) -> str:
-    """The card in Markdown, for a released page and the code from a raw row to a label.
+    """The card in Markdown, for a released page; the claim's numbers stand in the YAML, if it is given.
 
-    `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared;
-    `features` are the frozen features that the model reads, `base` the pretrained model that it starts from, if any.
-    The claim's numbers stand in the YAML, if it is given. `adapter` is the code that builds the model from the reader's
-    own copy of the base and the adapter's file, if there is one.
+    `code` leads from a raw row to a label; a release has none, since `dpsweep export` writes it. `own` says that the
+    model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared; `features` are the
+    frozen features that the model reads, `base` the pretrained model that it starts from, if any. `adapter` is the code
+    that builds the model from the reader's own copy of the base and the adapter's file, if there is one.
     """
-    texts = {
-        "code": Markup(code),
-        "own": own,
-        "form": form,
-        "features": features,
-        "base": base,
-        "adapter": Markup(adapter),
-    }
-    return _fill_card_template(page, claim, **texts)
-
-
-def render_card_of_release(page: Page, claim: ReleasedClaim) -> str:
-    """The card of a release, which has no code to run its model: `dpsweep export` writes that."""
-    return _fill_card_template(page, claim, code="")
+    return fill_template(
+        "card.md.j2",
+        page=page,
+        winner=page.best[0] if page.best else None,
+        front=Markup(yaml.safe_dump(card_front_matter_fields(page, claim), sort_keys=False, allow_unicode=True)),
+        code=Markup(code),
+        own=own,
+        form=form,
+        features=features,
+        base=base,
+        adapter=Markup(adapter),
+    )
 
 
 def card_front_matter_fields(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
@@ -96,21 +94,13 @@ def card_front_matter_fields(page: Page, claim: ReleasedClaim | None) -> dict[st
         form["metrics"] = [claim.score.metric]
         form["model-index"] = [_model_index_entry(claim.account, claim.score)]
     if claim is not None and not claim.nobody:
-        form["differential_privacy"] = _privacy_front_matter_fields(claim)
+        form["differential_privacy"] = {
+            **claim.guarantee_fields,
+            "scope": claim.scope,
+            "rule": claim.rule,
+            "commitment": claim.commitment,
+        }
     return form
-
-
-def _privacy_front_matter_fields(claim: ReleasedClaim) -> dict[str, Any]:
-    return {
-        "epsilon": claim.epsilon,
-        "delta": claim.delta,
-        "gaussian_mu": claim.gaussian_mu,
-        "unit": claim.unit,
-        "adjacency": claim.adjacency.value,
-        "scope": "the whole search, with the choice of the best configuration",
-        "rule": claim.rule,
-        "commitment": claim.commitment,
-    }
 
 
 def _model_index_entry(account: str, score: ReleasedScore) -> dict[str, Any]:
@@ -118,12 +108,6 @@ def _model_index_entry(account: str, score: ReleasedScore) -> dict[str, Any]:
     metric = {"type": score.metric, "name": score.name_with_basis, "value": score.value}
     result = {"task": {"type": score.task}, "dataset": {"name": account, "type": account}, "metrics": [metric]}
     return {"name": f"{account}-model", "results": [result]}
-
-
-def _fill_card_template(page: Page, claim: ReleasedClaim | None, **texts: object) -> str:
-    above = yaml.safe_dump(card_front_matter_fields(page, claim), sort_keys=False, allow_unicode=True)
-    winner = page.best[0] if page.best else None
-    return fill_template("card.md.j2", page=page, winner=winner, front=Markup(above), **texts)
 
 
 FOLDER = "export"
@@ -174,7 +158,7 @@ def _write_export_while_locked(folder: Path, ledger: Ledger, formats: Sequence[R
         frozen = FROZEN.get(started) if config.get("adapter") else None
         adapter = "" if frozen is None else snippet.adapter_snippet(config, dataset, ADAPTER_WEIGHTS)
         code_files = {name: snippet.source_of_module_and_imports(module) for name, module in modules.items()}
-        card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim, adapter=adapter)
+        card = render_card(page, claim, code=code, own=own, form=form, features=features, base=base, adapter=adapter)
     shutil.rmtree(partial, ignore_errors=True)
     make_folder_and_missing_parents(partial)
     for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [snippet.PREPROCESSING])):

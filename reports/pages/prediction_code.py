@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,11 +27,12 @@ from dpsweep.accounting.stored_names.stored_classes import (
 from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.accounting.validation import require_stored_integer
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, stored_dataset_attribute_or_none
+from dpsweep.reports.pages.templates import fill_template
 
 PREPROCESSING = "preprocessing.json"
 OUTPUTS = ("class", "number")
-SEVERAL = "labels"
-"""The output of a model that predicts several labels of a record."""
+SEVERAL, NEXT_TOKEN = "labels", "next_token"
+"""The outputs of a model that predicts several labels of a record, and of a language model."""
 
 
 def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures | None = None) -> dict[str, Any] | None:
@@ -101,55 +102,8 @@ def _source_without_imports(source: str, package: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-NEXT_TOKEN = "next_token"
-"""The output of a language model, as its preprocessing declares it."""
-
-SEQUENCE = '''
-def inputs(row):
-    """The token numbers of a text in the declared vocabulary, as inputs."""
-    if not 1 <= len(row) <= declared["length"]:
-        raise ValueError(f"Expected 1 to {declared['length']} tokens, got {len(row)}.")
-    numbers = torch.full((1, declared["length"]), float(declared["padding"]))
-    numbers[0, : len(row)] = torch.tensor(row)
-    return numbers
-'''
-_FUNCTIONS = '''
-def logits(row):
-    """The logits [len(row), words] of the token after each token of the row."""
-    with torch.no_grad():
-        return model(inputs(row))[0].T[: len(row)]
-
-
-def next_token(row):
-    """The most likely token number after the row."""
-    return int(logits(row)[-1].argmax())
-
-
-def save(folder):
-    """Writes a folder that AutoModelForCausalLM.from_pretrained reads."""
-    {saving}
-'''
-_PLAIN = "model.network.save_pretrained(folder)"
-_MERGED = """from adapter import copy_with_merged_adapters  # the adapter becomes part of the other weights
-
-    copy_with_merged_adapters(model).network.save_pretrained(folder)"""
-
-
-def is_language_model_preprocessing(form: Mapping[str, Any] | None) -> bool:
-    """Whether this preprocessing is that of a language model."""
-    return form is not None and form.get("output") == NEXT_TOKEN
-
-
-def token_prediction_and_saving_code(config: Mapping[str, Any]) -> str:
-    """The functions that predict from a row, and the one that saves the model for transformers."""
-    return _FUNCTIONS.replace("{saving}", _MERGED if config.get("adapter") else _PLAIN).strip("\n")
-
-
 EXTRACTOR, ADAPTER = "extractor.py", "adapter.py"
 ADAPTER_MODULE = "dpsweep.trainers.models.replaced_layers"
-INPUTS, FEATURES = "inputs", "features"
-"""The functions of the code whose outputs are a model's inputs."""
-
 _BUILDERS = {
     "hf": "dpsweep.trainers.models.hugging_face.build_random_text_classifier",
     "hf_causal": "dpsweep.trainers.models.hugging_face.build_random_causal_model",
@@ -158,114 +112,6 @@ _BUILDERS = {
 
 _LONGEST_EXAMPLE = 16
 """Largest number of columns for which the example row is written out."""
-
-_NUMBERS = '''
-def inputs(row):
-    """A row, with a value by the name of each column, as the model's inputs."""
-    numbers = []
-    for column in declared["columns"]:
-        low, high, number = column["low"], column["high"], float(row[column["name"]])
-        if not math.isfinite(number):
-            raise ValueError(f"Expected {column['name']}={number} to be finite.")
-        numbers.append((min(max(number, low), high) - low) / (high - low))
-    return torch.tensor([numbers])
-'''
-_COLUMNS = '''
-def day(text, form):
-    """The number of a day."""
-    return float(datetime.strptime(text, form).toordinal())
-
-
-def inputs(row):
-    """A row, with a value by the name of each column, as the model's inputs; None or an empty text is missing."""
-    numbers = []
-    for column in declared["columns"]:
-        cell = row[column["name"]]
-        value = "" if cell is None else unicodedata.normalize("NFC", str(cell).strip())
-        if "values" in column:
-            value, unlisted = value or column.get("missing", ""), column.get("unlisted", "refused")
-            if value not in column["values"] and unlisted == "refused":
-                raise ValueError(f"Expected {column['name']}={value!r} to be in its list.")
-            numbers += [float(value == each) for each in column["values"]]
-            numbers += [float(value not in column["values"])] * (unlisted == "category")
-        else:
-            gap = "missing" in column and not value
-            if gap:
-                number = column["missing"]
-            elif "first_day" in column:
-                number = day(value, column["format"]) - day(column["first_day"], "%Y-%m-%d")
-            else:
-                number = float(value)
-            if not math.isfinite(number):
-                raise ValueError(f"Expected {column['name']}={value} to be a finite number.")
-            low, high = column["low"], column["high"]
-            numbers += [(min(max(number, low), high) - low) / (high - low), *[float(gap)] * ("missing" in column)]
-    return torch.tensor([numbers])
-'''
-_ARRAY = '''
-def inputs(row):
-    """The numbers of one record, of shape {shape}, as the model's inputs.{orientation}"""
-    numbers = torch.as_tensor(row, dtype=torch.float64).reshape(1, *declared["raw_shape"])
-    {steps}
-    return numbers.float()
-'''
-_ORIENTATIONS = {
-    "exif": """
-
-    Pictures were turned as their EXIF data say before their numbers were taken: PIL.ImageOps.exif_transpose.
-    """,
-    "ignored": """
-
-    Pictures were taken as they are stored, whatever their EXIF data say on their orientation.
-    """,
-}
-"""What the code says of pictures, by the `orientation` of their declared preprocessing, if it states one."""
-
-_WORDS = '''
-def inputs(row):
-    """A text, read as {encoding}, as the model's inputs: the number of its words in each bucket."""
-    counts = torch.zeros(1, declared["buckets"])
-    key, size = declared["key"].encode(), declared["digest_bytes"]
-    for word in re.findall(declared["pattern"], row.lower()):
-        digest = blake2b(word.encode("utf-8", "surrogateescape"), digest_size=size, key=key).digest()
-        counts[0, int.from_bytes(digest, "big") % declared["buckets"]] += 1
-    return counts.clamp(max=declared["most"]) / declared["most"]
-'''
-_TOKENS = '''
-def inputs(row):
-    """The token numbers of a text in the declared vocabulary, with its begin and end tokens, as inputs."""
-    longest = declared["length"]
-    kept = row if len(row) <= longest else [*row[: longest - 1], row[-1]]
-    numbers = torch.full((1, longest), float(declared["padding"]))
-    numbers[0, : len(kept)] = torch.tensor(kept)
-    return numbers
-'''
-_EXTRACTED = """
-extractor = {name}(**declared["features"]["settings"])
-network = extractor.module(InputForm(shape={shape}, preprocessing=declared))
-
-
-def features(row):
-    \"\"\"The frozen features of one record.\"\"\"
-    return network(inputs(row))
-"""
-_OWN_FEATURES = '''
-def features(row):
-    """The frozen features of one record, {size} numbers of your module, scaled to norm {norm}."""
-    numbers = torch.as_tensor(row, dtype=torch.float32).reshape(1, {size})
-    return numbers * {norm} / numbers.norm()
-'''
-_UNKNOWN = '''
-def inputs(row):
-    """One input of the model, of shape {shape}, as your data set returns it."""
-    return torch.as_tensor(row, dtype=torch.float32).reshape(1, *{shape})
-'''
-_IMPORTS = {
-    "columns": "import json\nimport math\nimport unicodedata\nfrom datetime import datetime\n\n",
-    "array": "import json\n\n",
-    "words": "import json\nimport re\nfrom hashlib import blake2b\n\n",
-    "tokens": "import json\n\n",
-}
 
 
 def prediction_snippet(
@@ -281,37 +127,44 @@ def prediction_snippet(
     configuration cannot be an argument of a function.
     """
     shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
-    source, call = _import_line_and_model_call(
-        config["model"], (features.feature_count,) if features else shape, dataset
-    )
+    inputs = (features.feature_count,) if features else shape
+    imports, call = _import_line_and_model_call(config["model"], inputs, dataset)
     if config.get("adapter"):
-        source, call = _import_line_and_call_with_adapter(source, call, config["adapter"])
-    extracted, example = [], _example_row_code(form, dataset)
+        imports, call = _import_line_and_call_with_adapter(imports, call, config["adapter"])
+    extractor, example = "", _example_row_code(form, dataset)
     if features and form is not None and features.can_be_rebuilt_by_readers:
-        name = features.extractor_class
-        source += f"\nfrom {EXTRACTOR.removesuffix('.py')} import {name}, InputForm  # {EXTRACTOR} lies beside it"
-        extracted = [
-            _inputs_function_code(form, dataset).strip("\n"),
-            _EXTRACTED.format(name=name, shape=shape).strip("\n"),
-        ]
+        extractor = features.extractor_class
+        imports += f"\nfrom {EXTRACTOR.removesuffix('.py')} import {extractor}, InputForm  # {EXTRACTOR} lies beside it"
     elif features:
-        extracted = [_OWN_FEATURES.format(size=features.feature_count, norm=features.row_norm).strip("\n")]
         example = f"torch.ones({features.feature_count})"
-    head = ["import torch\nfrom safetensors.torch import load_file", source]
-    if form is not None:
-        head[0] = _IMPORTS[str(form["kind"])] + head[0]
-        head.append(f'with open("{PREPROCESSING}") as stream:\n    declared = json.load(stream)')
-    parts = [
-        "\n\n".join(head),
-        *(extracted or [_inputs_function_code(form, dataset).strip("\n")]),
-        f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
-        token_prediction_and_saving_code(config)
-        if is_language_model_preprocessing(form)
-        else _label_or_number_function_code(form, dataset, FEATURES if features else INPUTS),
-        f"row = {example}  # put your own "
-        f"here\nprint({NEXT_TOKEN if is_language_model_preprocessing(form) else _predicted_noun(form, dataset)}(row))",
-    ]
-    return "\n\n\n".join(parts)
+    return fill_template(
+        "prediction.py.j2",
+        form=form,
+        features=features,
+        shape=shape,
+        imports=imports,
+        extractor=extractor,
+        call=call,
+        weights=weights,
+        preprocessing=PREPROCESSING,
+        predicted=_name_of_prediction_function(form, dataset),
+        has_adapter=bool(config.get("adapter")),
+        columns_have_bounds_alone=_have_bounds_alone(form),
+        example=example,
+    )
+
+
+def _name_of_prediction_function(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    """The function of the code that predicts from a row: `next_token`, `labels`, `number` or `label`."""
+    if form is not None and form.get("output") in (NEXT_TOKEN, SEVERAL):
+        return str(form["output"])
+    return "number" if dataset["classes"] == 1 else "label"
+
+
+def _have_bounds_alone(form: Mapping[str, Any] | None) -> bool:
+    """Whether each column of a declared table is a number that is never missing."""
+    columns = () if form is None else form.get("columns", ())
+    return all(column.keys() == {"name", "low", "high"} for column in columns)
 
 
 def is_dpsweep_model(model: Mapping[str, Any]) -> bool:
@@ -372,61 +225,6 @@ def _import_line_and_model_call(
     else:
         source = f"from {module} import {factory}  # your own class: it must be importable"
     return source, f"{factory}({', '.join(arguments)})"
-
-
-def _inputs_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
-    shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
-    if form is None:
-        return _UNKNOWN.format(shape=shape)
-    if form["kind"] == "array":
-        steps = "\n    ".join(_preprocessing_code_lines(form))
-        code = _ARRAY.replace("{shape}", str(tuple(form["raw_shape"]))).replace("{steps}", steps)
-        code = code.replace("{orientation}", _ORIENTATIONS.get(str(form.get("orientation")), ""))
-        return code if steps else code.replace("    \n", "")
-    if form["kind"] == "words":
-        return _WORDS.replace("{encoding}", str(form["encoding"]))
-    if form["kind"] == "tokens":
-        return SEQUENCE if is_language_model_preprocessing(form) else _TOKENS
-    return _NUMBERS if all(column.keys() == {"name", "low", "high"} for column in form["columns"]) else _COLUMNS
-
-
-def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
-    """The lines that preprocess an array of numbers, without those that have no effect."""
-    steps = []
-    if form["bounds"] is not None:
-        steps.append('numbers = numbers.clamp(*declared["bounds"])')
-    if form["pool"] > 1:
-        steps.append('numbers = torch.nn.functional.avg_pool2d(numbers, declared["pool"])')
-    if (form["scale"], form["mean"], form["std"]) != (1.0, 0.0, 1.0):
-        steps.append('numbers = (numbers / declared["scale"] - declared["mean"]) / declared["std"]')
-    return steps
-
-
-RANGE = '    low, high = declared["target"]  # outputs are scaled\n'
-
-
-def _predicted_noun(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
-    if form is not None and form.get("output") == SEVERAL:
-        return SEVERAL
-    return "number" if dataset["classes"] == 1 else "label"
-
-
-def _label_or_number_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
-    verb = _predicted_noun(form, dataset)
-    named = form is not None and form["labels"] is not None
-    scaled = form is not None and "target" in form
-    number = "low + (high - low) * float(outputs[0])" if scaled else "float(outputs[0])"
-    value = 'declared["labels"][int(output > 0)]' if named else "bool(output > 0)"
-    answer = {
-        "number": number,
-        SEVERAL: f'{{name: {value} for name, output in zip(declared["label_names"], outputs)}}',
-        "label": 'declared["labels"][int(outputs.argmax())]' if named else "int(outputs.argmax())",
-    }[verb]
-    return (
-        f'def {verb}(row):\n    """The model\'s prediction for one row."""\n    with torch.no_grad():\n'
-        f"        outputs = model({inputs}(row))[0]\n"
-        f"{RANGE if scaled else ''}    return {answer}"
-    )
 
 
 def _example_cell(column: Mapping[str, Any]) -> object:

@@ -12,7 +12,7 @@ declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -44,9 +44,6 @@ from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.told_score import same_answer_sentence
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, trainer_settings_for_release
-from dpsweep.reports.exhibits import catalogue
-from dpsweep.reports.exhibits.exhibit import visible_exhibits
-from dpsweep.reports.exhibits.map_notes import reason_for_no_map
 from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
@@ -62,9 +59,7 @@ from dpsweep.reports.pages.released_package import (
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text_for_paper
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, released_claim_of_sweep
 from dpsweep.reports.statement.statement import (
-    cautions_on_large_epsilon_or_delta,
     privacy_statement_lines,
-    protects_nobody_sentence,
 )
 from dpsweep.reports.statement.statement_line import Context, Line, contradicted_lines
 
@@ -102,7 +97,9 @@ def hold_release_lock(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise BadInput(f"Expected no other command to write the release of {folder}: one has for minutes.") from None
+        raise BadInput(
+            f"Expected no other command to write the release of {folder}: another one has been writing it for minutes."
+        ) from None
     try:
         yield
     finally:
@@ -202,8 +199,7 @@ def publish_interrupted_release(sweep: Sweep, partial: Path, target: Path, ledge
 def compose_release_page(sweep: Sweep) -> Page:
     """The page of a release; raises `BadInput` with the reason if nothing may be released."""
     bill, reader = read_bill(sweep), public_reader(sweep)
-    facts = numbers.page_facts_by_name(sweep, bill)
-    context = _public_statement_context(sweep, bill, facts)
+    context = _public_statement_context(sweep, bill)
     statement = privacy_statement_lines(context)
     for line in contradicted_lines(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
@@ -215,28 +211,13 @@ def compose_release_page(sweep: Sweep) -> Page:
     if sweep.winner_id is None and not sweep.shown.outcome:
         raise BadInput("Expected a finished run to release, got none.")
     disclosed = sweep_with_disclosed_runs_only(sweep)
-    page = Page(
-        audience=reader.audience,
-        banner=pages.Banner(line=protects_nobody_sentence(sweep.plan) or reader.audience.banner),
-        title=sweep.plan.account,
-        headline=sections.search_headline_text(sweep, facts),
-        unit=sweep.plan.unit,
-        measure=sweep.score_description,
-        scale=sweep.score_scale,
-        nobody=protects_nobody_sentence(sweep.plan),
-        facts={name: facts[name] for name in DECLARED if name in facts},
-        statement=statement,
-        cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
+    page = replace(
+        pages.page_of_reader(reader, context, statement, disclosed),
+        facts={name: context.facts[name] for name in DECLARED if name in context.facts},
         best=released_best_points(sweep),
         same_answer=same_answer_sentence(sweep) if Disclosure.WINNER_SCORE in sweep.disclosures else "",
-        outcome=sweep.shown.outcome,
-        findings=visible_exhibits(catalogue.FINDINGS, disclosed, bill, reader),
-        terms=visible_exhibits(catalogue.TERMS, disclosed, bill, reader),
-        methods=methods_text_for_paper(context),
     )
-    if not reader.may_see(Needs.ALL_SCORES):
-        return replace(page, no_map=reason_for_no_map(sweep.rule))
-    return _page_with_maps_and_table_of_all_runs(page, disclosed)
+    return _page_with_maps_and_table_of_all_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
 def claim_of_release_page(
@@ -257,22 +238,17 @@ def claim_of_release_page(
 
 def contradicted_public_lines(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
     """The lines of the public statement that the records contradict, such as noise that a seed makes reproducible."""
-    return contradicted_lines(
-        privacy_statement_lines(_public_statement_context(sweep, bill, numbers.page_facts_by_name(sweep, bill)))
-    )
+    return contradicted_lines(privacy_statement_lines(_public_statement_context(sweep, bill)))
 
 
 def methods_text_if_releasable(sweep: Sweep, bill: Bill) -> MethodsText | None:
     """The paragraph for a paper; None where nothing is claimed, and where nothing may be released yet."""
     claimed = sweep.runs.over and not contradicted_public_lines(sweep, bill)
-    return (
-        methods_text_for_paper(_public_statement_context(sweep, bill, numbers.page_facts_by_name(sweep, bill)))
-        if claimed
-        else None
-    )
+    return methods_text_for_paper(_public_statement_context(sweep, bill)) if claimed else None
 
 
-def _public_statement_context(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> Context:
+def _public_statement_context(sweep: Sweep, bill: Bill) -> Context:
+    facts = numbers.page_facts_by_name(sweep, bill)
     return Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC)
 
 

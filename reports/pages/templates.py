@@ -19,17 +19,18 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 def fill_template(template: str, **values: object) -> str:
     """The template filled with these values, escaped for HTML; `Markup` stays unescaped.
 
-    Control and bidirectional characters of values are visible escapes, in Markdown too. Raises `LookupError` if a value
-    is missing.
+    Control and bidirectional characters of values are visible escapes, in Markdown too. Values of a Python template are
+    code already and stay as they are. Raises `LookupError` if a value is missing.
     """
+    form = Path(template).with_suffix("").suffix
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=not template.endswith(".md.j2"),
-        finalize=_escape_html_in_markdown if template.endswith(".md.j2") else _make_control_characters_visible,
+        autoescape=form == ".html",
+        finalize={".html": _make_control_characters_visible, ".md": _escape_html_in_markdown}.get(form),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=template.endswith(".md.j2"),
+        keep_trailing_newline=form == ".md",
     )
     environment.filters["inline"] = inline_svg
     try:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pkgutil import iter_modules
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import delta_text_rounded_up
-from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
 from dpsweep.reports.reproduction.results import SearchResults
@@ -277,17 +277,27 @@ class Computed:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A figure from the search of its experiment, which has the figure's name; `make` takes the search's results."""
+    """A figure from the search of its experiment, which has the figure's name; its parts are made of the results."""
 
-    make: Callable[[SearchResults], Reproduction]
+    title: str
+    source: str
+    draw: Callable[[SearchResults], Drawing]
+    sheets: tuple[Callable[[SearchResults], Sheet], ...] = ()
+    notes: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
-    def make_with_price(self, results: SearchResults) -> Reproduction:
-        """What the figure makes of the results, with a note on who is protected, and the price where someone is."""
-        made = self.make(results)
-        if not results.prices:
-            return replace(made, notes=(*made.notes, PUBLIC))
-        sheets = (_sheet_of_prices_by_accountant(results), *made.sheets)
-        return replace(made, notes=(*made.notes, ACCOUNT), sheets=sheets)
+    def make(self, results: SearchResults, findings: tuple[Finding, ...] = ()) -> Reproduction:
+        """The figure of these results, with a note on who is protected, and the price where someone is."""
+        prices = (_sheet_of_prices_by_accountant(results),) if results.prices else ()
+        return Reproduction(
+            title=self.title,
+            source=self.source,
+            drawing=self.draw(results),
+            sheets=(*prices, *(sheet(results) for sheet in self.sheets)),
+            findings=findings,
+            notes=(*self.notes, ACCOUNT if results.prices else PUBLIC),
+            differences=self.differences,
+        )
 
 
 def _sheet_of_prices_by_accountant(results: SearchResults) -> Sheet:
@@ -318,13 +328,9 @@ def find_figure(name: str) -> Computed | Trained:
     return _figures_by_name()[name]
 
 
-def sheet_of_formatted_values(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
+def sheet_of_formatted_values(caption: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Sheet:
     """A table of formatted values: words unchanged, floats with four digits."""
-    return Sheet(
-        caption=caption,
-        columns=tuple(columns),
-        rows=tuple(tuple(Item(text=value_text(value)) for value in row) for row in rows),
-    )
+    return Sheet.from_cells(caption, columns, (map(value_text, row) for row in rows))
 
 
 def value_text(value: object) -> str:

@@ -17,7 +17,7 @@ from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import method_label, setting_text
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.figures.charts import Chart, curves_of_columns, draw_charts
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction.claims import BETTER
 from dpsweep.reports.reproduction.finding import (
@@ -131,21 +131,24 @@ def table_scored_by_last_loss(results: SearchResults) -> pd.DataFrame:
     )
 
 
-def draw_learning_curves(runs: pd.DataFrame, families: Sequence[Family]) -> Drawing:
+def draw_learning_curves(results: SearchResults, families: Sequence[Family]) -> Drawing:
     """Training loss and training accuracy of each family, a curve per value: the mean of the repetitions."""
-    panels = [
-        Chart(
-            title=f"{method_label(family.method)}: {title}",
-            x_label="steps",
-            y_label=title,
-            curves=tuple(
-                Curve(label=family.bound_value_text(value), x=tuple(course["step"]), y=tuple(course[column]))
-                for value, course in _mean_curve_by_value(family.tuned_learning_curves(runs)).items()
-            ),
-        )
-        for family in families
-        for title, column in (("training loss", LOSS), ("training accuracy", ACCURACY))
-    ]
+    panels, runs = [], runs_with_curves(results)
+    for family in families:
+        mean_curves = _mean_curve_by_value(family.tuned_learning_curves(runs))
+        for title, column in (("training loss", LOSS), ("training accuracy", ACCURACY)):
+            curves = {
+                family.bound_value_text(value): course.set_index("step")[column]
+                for value, course in mean_curves.items()
+            }
+            panels.append(
+                Chart(
+                    title=f"{method_label(family.method)}: {title}",
+                    x_label="steps",
+                    y_label=title,
+                    curves=curves_of_columns(pd.DataFrame(curves)),
+                )
+            )
     families_text = " and ".join(f"{method_label(family.method)} over {family.letter}" for family in families)
     return draw_charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", *panels)
 
@@ -219,8 +222,9 @@ def _mean_of_repeats(values: Sequence[float]) -> Callable[[str, float], Interval
     return lambda name, level: mean_estimate_of_repeats(name, values, level)
 
 
-def sheet_of_tuned_learning_rates(runs: pd.DataFrame, families: Sequence[Family]) -> Sheet:
+def sheet_of_tuned_learning_rates(results: SearchResults, families: Sequence[Family]) -> Sheet:
     """The learning rate of each value."""
+    runs = runs_with_curves(results)
     return sheet_of_formatted_values(
         "Learning rate of each value: the best that was tried, by the mean last training loss",
         ("method", "bound", "lr"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import pandas as pd
@@ -113,7 +113,7 @@ def findings_on_results(results: SearchResults) -> tuple[Finding, ...]:
 
 def reproduction_of_results(figure: Trained, results: SearchResults) -> Reproduction:
     """A figure with training: what it makes, the search's price, and every claim that its table can test."""
-    return replace(figure.make_with_price(results), findings=findings_on_results(results))
+    return figure.make(results, findings_on_results(results))
 
 
 MARGINS: tuple[Margin, ...] = (

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import metadata
 from typing import Any
 
-from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.references import (
@@ -29,17 +28,17 @@ from dpsweep.accounting.references import (
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_without_class_name, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
+from dpsweep.reports.content.audience import most_disclosed
 from dpsweep.reports.content.facts import is_one_run_all_that_was_charged
 from dpsweep.reports.content.formatting import (
     axis_label,
     count_text,
     enumeration_text,
     method_label,
-    point_and_run_counts_text,
 )
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import line_on_search_that_read_public_data
-from dpsweep.reports.statement.statement_line import Context
+from dpsweep.reports.statement.statement_line import CHANGES_BETWEEN_NEIGHBOURS, Context
 from dpsweep.reports.statement.what_ran import declared_training_text, final_run_lines
 
 PROGRAM = "dpsweep"
@@ -47,8 +46,9 @@ _SHOWN = {
     Disclosure.ALL_SCORES: "the scores of all runs",
     Disclosure.WINNER_SCORE: "the winner and its score, and nothing about the other runs",
     Disclosure.WINNER: "the winner, and no score",
+    None: "nothing",
 }
-"""What a price covers, by the most that a rule discloses; the first that applies."""
+"""What a price covers, by the most that a rule discloses."""
 
 _SPECIAL = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -132,11 +132,11 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     ]
     keys = [escape_tex(axis_label(key)) for key in context.sweep.swept_keys]
     over = f" over {enumeration_text(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
-    points = point_and_run_counts_text(plan, methods, over)
+    points = context.sweep.shown.points_text(methods, over)
     did = f"{_verb_phrase_for_points(context, citations)} {points} on {escape_tex(plan.account)}"
     yield f"We used {PROGRAM} {about['Version']}{ours} to {did}."
     if not is_one_run_all_that_was_charged(context.sweep, context.bill):
-        shown = next((words for kind, words in _SHOWN.items() if kind in context.sweep.rule.discloses), "nothing")
+        shown = _SHOWN[most_disclosed(context.sweep.rule.discloses)]
         rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
             *works_that_class_cites(context.sweep.rule)
         )
@@ -189,9 +189,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
 def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """The guarantee of the whole search, and the accountants that bound it."""
     facts, charges, unit = context.facts, context.bill.charges, escape_tex(context.sweep.plan.unit)
-    change = {Adjacency.ADD_OR_REMOVE_ONE: "is added or removed", Adjacency.REPLACE_ONE: "is replaced by any other"}[
-        context.sweep.plan.adjacency
-    ]
+    change = CHANGES_BETWEEN_NEIGHBOURS[context.sweep.plan.adjacency]
     epsilon, delta = (tex_number(facts[name].text) for name in ("honest_epsilon", "honest_delta"))
     search = "the whole search, the choice of the best point included,"
     yield (
@@ -210,11 +208,7 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         return escape_tex(name) + citations.cite_works(*works.get(name, ()))
 
     claimants = sorted({name for charge in charges for name in charge.charge_facts.claimed_by.split(" and ")})
-    totals = {
-        name: sum(charge.charge_facts.bounds[name] for charge in charges)
-        for name in charges[0].charge_facts.bounds
-        if name not in claimants and all(name in charge.charge_facts.bounds for charge in charges)
-    }
+    others = {name: total for name, total in context.bill.upper_bounds.items() if name not in claimants}
     bound = f"This is an upper bound by {enumeration_text([accountant_name_with_citation(name) for name in claimants])}"
     yield (
         "; ".join(
@@ -222,7 +216,7 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
                 bound,
                 *(
                     f"{accountant_name_with_citation(name)} gives ${epsilon_text_rounded_up(total)}$"
-                    for name, total in totals.items()
+                    for name, total in others.items()
                 ),
             ]
         )

@@ -22,8 +22,8 @@ from dpsweep.reports.figures.drawing import GRID, INK, MUTED, SERIES, own_matplo
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 
 COMMITTED = (
-    "This hash ties the statement to the charges in the curator's ledger without showing them. Whoever signs can prove "
-    "it with the salt and the charges on the curator's own sheet."
+    "This hash ties the statement to the charges in the curator's ledger without showing them. The person who signs "
+    "can prove this tie with the salt and the charges in the curator's own file."
 )
 MODEL = (
     "The SHA-256 of {file}. Another statement with the same commitment and another model contradicts this one, since "

@@ -12,25 +12,27 @@ from dataclasses import dataclass
 from datetime import date
 from hashlib import file_digest
 from pathlib import Path
+from typing import ClassVar
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
-from dpsweep.reports.content.facts import Bill, gaussian_mu_or_not_proven, sum_in_exact_decimals
+from dpsweep.reports.content.audience import most_disclosed
+from dpsweep.reports.content.facts import Bill, gaussian_mu_or_not_proven
 from dpsweep.reports.content.score_scale import UNDER_NOISE
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta, protects_nobody_sentence
 from dpsweep.reports.statement.statement_line import Line
 
-DISCLOSES: Mapping[Disclosure, str] = {
+DISCLOSES: Mapping[Disclosure | None, str] = {
     Disclosure.ALL_SCORES: "the scores of all runs may be shown",
     Disclosure.WINNER_SCORE: "only the winner and its score may be shown",
     Disclosure.WINNER: "only the winner, without its score, may be shown",
 }
-"""What a rule lets out, by the most that it discloses, the most first."""
+"""What a rule lets out, by the most that it discloses."""
 
 TASKS: Mapping[str, str] = {
     "next_token": "text-generation",
@@ -114,6 +116,18 @@ class ReleasedClaim:
     score: ReleasedScore | None
     exact_scores: bool
     day: date
+    scope: ClassVar[str] = "the whole search, with the choice of the best configuration"
+
+    @property
+    def guarantee_fields(self) -> dict[str, float | str]:
+        """The guarantee in machine-readable form: its parameters, and the unit and neighbours that it holds for."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "gaussian_mu": self.gaussian_mu,
+            "unit": self.unit,
+            "adjacency": self.adjacency.value,
+        }
 
     @property
     def gaussian_mu_text(self) -> str:
@@ -164,10 +178,6 @@ def released_claim_of_sweep(
     day: date,
 ) -> ReleasedClaim:
     """The claim of a sweep's release, from its charges and from the lines of its public statement."""
-    charges = bill.charges
-    common = [
-        name for name in charges[0].charge_facts.bounds if all(name in charge.charge_facts.bounds for charge in charges)
-    ]
     return ReleasedClaim(
         account=sweep.plan.account,
         headline=headline,
@@ -180,14 +190,12 @@ def released_claim_of_sweep(
         adjacency=sweep.plan.adjacency,
         points=len(sweep.plan.trials),
         rule=sweep.rule.name,
-        discloses=next(words for most, words in DISCLOSES.items() if most in sweep.rule.discloses),
+        discloses=DISCLOSES[most_disclosed(sweep.rule.discloses)],
         reserved=bill.reserved,
         budget=bill.budget,
         policy=sweep.account.policy.name,
-        upper_bounds={
-            name: sum_in_exact_decimals(charge.charge_facts.bounds[name] for charge in charges) for name in common
-        },
-        claimed_by=tuple(dict.fromkeys(charge.charge_facts.claimed_by for charge in charges)),
+        upper_bounds=bill.upper_bounds,
+        claimed_by=tuple(dict.fromkeys(charge.charge_facts.claimed_by for charge in bill.charges)),
         lines=tuple(lines),
         cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
         commitment=commitment,

@@ -18,7 +18,6 @@ from dpsweep.accounting.cautions import (
     left_out_records_sentence,
     odds_sentence,
 )
-from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.bodies import ChargeFacts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
@@ -40,13 +39,12 @@ from dpsweep.reports.content.formatting import (
     count_text,
     enumeration_text,
     method_label,
-    point_and_run_counts_text,
     setting_text,
 )
 from dpsweep.reports.content.sweep_table import Conduct
 from dpsweep.reports.content.told_score import card_part_text, decision_text, told_score_of_run
 from dpsweep.reports.content.trial_config import UserScript, stored_dataset_attribute_or_none
-from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
+from dpsweep.reports.statement.statement_line import CHANGES_BETWEEN_NEIGHBOURS, Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import (
     ASSUMED_PREDICTIONS,
     REPORTED,
@@ -132,18 +130,18 @@ def _card_lines(context: Context) -> Iterator[Line]:
     part = card_part_text(sweep)
     if sweep.card is None or sweep.plan.card is None or not part:
         return
-    noise = "They are exact, and no guarantee covers these records."
+    noise = "The numbers are exact, and no guarantee covers these records."
     if not sweep.plan.card.is_exact:
         std = noise_text_rounded_down(sweep.plan.card.noise_std_of_counts(sweep.card.number_of_tables))
-        noise = f"They carry Gaussian noise of standard deviation {std} and are part of the price."
+        noise = f"The counts have Gaussian noise of standard deviation {std} and are part of the price."
     yield EvidenceLevel.CHECKED.make_statement_line(
         "Card",
-        f"The model that is handed over was asked about once, on {part}: no run "
-        "of this account before it trained on it or was chosen by it. The card's numbers come from counts of these "
-        f"{sweep.plan.unit}s. {noise}",
-        *(() if sweep.card.threshold is None else (f"In them, {decision_text(sweep.card)}.",)),
+        f"The released model was scored once on {part}. No earlier run of this account trained on these "
+        f"{sweep.plan.unit}s or was chosen by them. The card's numbers come from counts of these {sweep.plan.unit}s. "
+        f"{noise}",
+        *(() if sweep.card.threshold is None else (f"In these counts, {decision_text(sweep.card)}.",)),
         "The account set the part aside at its first charge; the ledger gives each part to one charge.",
-        "Each number has an interval at 95 % that holds by itself.",
+        "Each number has an interval at 95 % that holds for this number alone.",
     )
 
 
@@ -156,9 +154,8 @@ def line_on_search_that_read_public_data(context: Context) -> Iterator[Line]:
 def _claim_line(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
-        f"Charge of epsilon {epsilon_text_rounded_up(charge.epsilon)} at delta {delta_text_rounded_up(charge.delta)} "
-        "for "
-        f"{context.sweep.shown.charge.format(runs=count_text(charge.number_of_paid_attempts, 'run'))}, by "
+        f"Epsilon {epsilon_text_rounded_up(charge.epsilon)} at delta {delta_text_rounded_up(charge.delta)} was charged "
+        f"for {context.sweep.shown.charge.format(runs=count_text(charge.number_of_paid_attempts, 'run'))}, by "
         f"{charge.charge_facts.claimed_by}."
         for charge in context.bill.charges
     ]
@@ -191,12 +188,9 @@ def _unit_line(context: Context) -> Line:
     unit = context.sweep.plan.unit
     dataset = context.sweep.plan.trials[0].config["dataset"]
     caution, left_out = stored_dataset_attribute_or_none(dataset, "caution"), left_out_records_sentence(dataset)
-    neighbours = {
-        Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
-        Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
-    }[context.sweep.plan.adjacency]
-    texts = (f"The unit is one {unit}; two data sets are neighbours when {neighbours}.", left_out, caution)
-    note = f"Each {unit} has at most the declared number of records; they are protected together."
+    change = CHANGES_BETWEEN_NEIGHBOURS[context.sweep.plan.adjacency]
+    texts = (f"The unit is one {unit}; two data sets are neighbours when one {unit} {change}.", left_out, caution)
+    note = f"Each {unit} has at most the declared number of records, which are protected together."
     if unit == "record":
         note = f"A person with several {unit}s in the data is protected less."
     return EvidenceLevel.STATED.make_statement_line(
@@ -281,14 +275,14 @@ def _scores_line(context: Context) -> Line:
         for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.charge_facts.parts)
     }
     shares = [
-        f"Price of the {short_population_name(name)} {unit}s: epsilon {epsilon_text_rounded_up(share)}."
+        f"The price of the {short_population_name(name)} {unit}s is epsilon {epsilon_text_rounded_up(share)}."
         for name, share in parts.items()
     ]
     if (comparison := context.sweep.rule.compared_quantity_text) is not None:
         return EvidenceLevel.CHECKED.make_statement_line(
             "Scores",
-            f"The runs are chosen by {comparison.format(unit=unit)}. The best is named; no score may be shown, "
-            f"and the held-out {unit}s pay for one comparison, whatever the number of runs.",
+            f"The winner is chosen by {comparison.format(unit=unit)}. The winner is named and no score may be shown; "
+            f"the price of the held-out {unit}s is that of one comparison, whatever the number of runs.",
             f"Training and held-out {unit}s are disjoint: the price is the larger of the two.",
             *shares,
         )
@@ -323,7 +317,7 @@ def _covered_line(context: Context) -> Line:
     over = f" over {enumeration_text(keys)}" if keys else ""
     return EvidenceLevel.STATED.make_statement_line(
         "Covered",
-        f"The choice among {point_and_run_counts_text(sweep.plan, methods, over)}.",
+        f"The choice among {sweep.shown.points_text(methods, over)}.",
         "Runs that failed, diverged or were killed are charged like the others.",
         "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
         *sweep.shown.covered,
@@ -382,9 +376,8 @@ def rehearsal_line(context: Context) -> Iterator[Line]:
     if is_rehearsal_plan(plan):
         yield EvidenceLevel.VIOLATED.make_statement_line(
             "Rehearsal",
-            f"A REHEARSAL on generated records: no record of {account_without_rehearsal_prefix(plan)} was read and "
-            "none of its budget "
-            "was charged. No number here is about it, and nothing of this may be passed on.",
+            f"A REHEARSAL on generated records: no record of {account_without_rehearsal_prefix(plan)} was read, and "
+            "none of its budget was charged. No number here is about that data set, and nothing here may be passed on.",
         )
 
 

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import Bill, Fact
 from dpsweep.reports.content.sweep_table import Sweep
+
+CHANGES_BETWEEN_NEIGHBOURS: Mapping[Adjacency, str] = {
+    Adjacency.ADD_OR_REMOVE_ONE: "is added or removed",
+    Adjacency.REPLACE_ONE: "is replaced by any other",
+}
+"""What happens to one unit between two neighbouring data sets."""
 
 
 class EvidenceLevel(StrEnum):

@@ -132,7 +132,7 @@ def randomness_line(context: Context) -> Line:
     return EvidenceLevel.CHECKED.make_statement_line(
         "Randomness",
         "Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        *context.evidence_if_reader_is_curator(f"Checked in {count_text(results, 'result')}."),
+        *context.evidence_if_reader_is_curator(f"This was checked in {count_text(results, 'result')}."),
     )
 
 
@@ -210,7 +210,7 @@ def floating_point_line(context: Context) -> Line:
     return EvidenceLevel.ASSUMED.make_statement_line(
         topic,
         f"The rounding of noise adds at most {delta_text_rounded_up(epsilon)} to epsilon and "
-        f"{delta_text_rounded_up(delta)} to delta, for {sweep.shown.noisy_runs}; the claim leaves this out.",
+        f"{delta_text_rounded_up(delta)} to delta, for {sweep.shown.noisy_runs}; the claim does not include this.",
         f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count_text(runs, 'run')}: "
         f"{numbers:.3g} noisy numbers.",
         _BASIS,
@@ -238,12 +238,12 @@ def script_line(context: Context) -> Iterator[Line]:
         unit = context.sweep.plan.unit
         yield EvidenceLevel.ASSUMED.make_statement_line(
             "Script",
-            f"The models were trained by {enumeration_text([script.label for script in scripts])}, which is no code of "
-            f"dpsweep. {CHECKED} {NOT_CHECKED[0].upper()}{NOT_CHECKED[1:].format(unit=unit)}.",
-            "A script that lies to its accountant, or reads files on its own, is not caught.",
+            f"The models were trained by {enumeration_text([script.label for script in scripts])}, which is not part "
+            f"of dpsweep. {CHECKED} {NOT_CHECKED[0].upper()}{NOT_CHECKED[1:].format(unit=unit)}.",
+            "A script that lies to its accountant, or reads other files, is not detected.",
             "Modules that the script imports are not part of its checksum.",
-            "The files that it hands over are passed on as they are: nothing is known of their content.",
-            "The data that its initial weights were trained on, if any, are assumed to be public.",
+            "The script's output files are released as they are: nothing is known of their content.",
+            "The data that the script's initial weights were trained on, if any, are assumed to be public.",
         )
 
 
@@ -261,8 +261,8 @@ def script_randomness_line(context: Context) -> Line | None:
         return None
     return EvidenceLevel.ASSUMED.make_statement_line(
         "Randomness",
-        "The noise of scores comes from secret entropy of the operating system. The script draws that of batches "
-        "and steps: declared secret, not checked.",
+        "The noise of scores comes from secret entropy of the operating system. The script draws the batches and the "
+        "noise of steps; both are declared secret, which is not checked.",
     )
 
 

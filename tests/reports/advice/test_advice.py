@@ -73,7 +73,7 @@ def test_features_are_compared_with_features_alone_and_words_of_all_searches_are
         assert nearest.measured_on is on
     text = "\n".join(advice_table_lines(compared(frozen)))
     assert "1000 records of 9 frozen features" in text
-    assert "Add to `dpsweep sweep`: grid=small tuning=line" in text
+    assert "Add these words to `dpsweep sweep`:\n  grid=small tuning=line" in text
     assert "grid=small" not in "\n".join(advice_table_lines(compared(SMALL)))
 
 
@@ -106,9 +106,9 @@ def test_a_search_is_advised_where_it_is_shown_to_be_better_than_one_point() -> 
     assert level.advised_measurement.way.name == "one"
     said = "\n".join(advice_table_lines(level))
     assert (
-        "For a model (no map): no search is shown to be better than one point. Add to `dpsweep sweep`: tuning=one"
-        in said
-    )
+        "To release a model without a map, train one point, since no search is shown to be better. "
+        "Add these words to `dpsweep sweep`:\n  tuning=one"
+    ) in said
 
 
 def test_balanced_accuracy_is_named() -> None:
@@ -134,7 +134,8 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
         "  88.0 % ± 1.2 where a map and a model may be shown (map)",
     ]
     assert list(advice_sentence_lines(compared(), "visits")) == [
-        "No search was measured on visits. `dpsweep advise` ranks ways of searching on small, the nearest in size."
+        "No search was measured on visits. `dpsweep advise` ranks ways of searching on small, the measured data set "
+        "that is nearest in size."
     ]
     _, with_map, one = compared().outcomes
     ends = {
@@ -148,8 +149,11 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
 
 def test_ways_that_may_be_best_are_marked_and_the_advised_ones_named() -> None:
     said = "\n".join(advice_table_lines(compared()))
-    assert "For a model (no map): line. Add to `dpsweep sweep`: tuning=line" in said
-    assert "For a map and a model, add to `dpsweep sweep`: tuning=map" in said
+    assert (
+        "To release a model without a map, “line” has the highest mean. "
+        "Add these words to `dpsweep sweep`:\n  tuning=line"
+    ) in said
+    assert "To release a map and a model, add these words to `dpsweep sweep`:\n  tuning=map" in said
     assert said.index("line *") < said.index("map *") < said.index("one ")
     assert "one *" not in said
 
@@ -176,8 +180,8 @@ def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) 
     before = set(tmp_path.rglob("*"))
     done = program("advise", "dataset=digits", "privacy.epsilon=3", *LIGHT, module=CLI)
     assert done.returncode == 0, done.stderr
-    assert "What epsilon 3 in all bought on mnist_5k" in done.stdout
-    assert "For a map and a model, add to `dpsweep sweep`:" in done.stdout
+    assert "a total epsilon of 3 by the accuracy that they reached on mnist_5k" in done.stdout
+    assert "To release a map and a model, add these words to `dpsweep sweep`:" in done.stdout
     assert set(tmp_path.rglob("*")) == before
 
 

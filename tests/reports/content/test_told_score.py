@@ -139,7 +139,7 @@ def test_the_words_for_a_secret_draw_have_the_mean_of_its_law_and_no_number_of_t
 def test_what_the_same_answer_reaches(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     sweep = read_sweep(made.folder, made.ledger)
-    assert same_answer_sentence(sweep).endswith("By score.metric=balanced_accuracy it is 1 in 10.")
+    assert same_answer_sentence(sweep).endswith("With score.metric=balanced_accuracy that score is 1 in 10.")
     assert same_answer_interval(sweep) is None
 
 

@@ -76,7 +76,7 @@ def test_a_card_says_where_only_the_data_sets_class_knows_what_an_input_is(
     assert declared_preprocessing(declaration) is None
     code = prediction_snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)
     made = with_models(sweep_of(AXES))
-    card = render_card(compose_release_page(read_sweep(made.folder, made.ledger)), code, own=True, form=None)
+    card = render_card(compose_release_page(read_sweep(made.folder, made.ledger)), code=code, own=True)
     assert "Only the data set's class can turn a raw row into an input" in card
     assert "preprocessing.json" not in card
 
@@ -94,7 +94,7 @@ def test_the_card_says_what_the_release_says(sweep_of: SweepOf) -> None:
 def test_hostile_names_are_text(sweep_of: SweepOf, tmp_path: Path) -> None:
     made = with_models(sweep_of(AXES))
     page = replace(compose_release_page(read_sweep(made.folder, made.ledger)), title="<script>alert(1)</script> & 'co'")
-    card = render_card(page, "model = 1 < 2", own=True, form=None)
+    card = render_card(page, code="model = 1 < 2", own=True)
     assert "# &lt;script&gt;alert(1)&lt;/script&gt; &amp; 'co': the winner" in card
     (tmp_path / CARD).write_text(card)
     assert code_of(tmp_path / CARD).splitlines()[0] == "model = 1 < 2"

@@ -13,7 +13,7 @@ from dpsweep.reports.reproduction.claims import (
     evidence_that_few_steps_gain_most,
     evidence_that_method_beats_dpsgd,
 )
-from dpsweep.reports.reproduction.figures.d_fig2 import draw_scores_over_steps
+from dpsweep.reports.reproduction.figures.yu_searches import best_score_by_steps_and_method
 from dpsweep.reports.statistics.verdict import Verdict
 
 HOLDS, MISSED, REFUTED, UNDECIDED = Verdict
@@ -66,7 +66,7 @@ def test_an_advantage_is_larger_where_steps_are_few() -> None:
 
 def test_curves_are_in_the_order_of_their_steps() -> None:
     table = rows(plain=(0.7, 0.8), both=(0.75, 0.82)).iloc[::-1]
-    drawn = draw_scores_over_steps(table, "accuracy")
-    assert drawn.png.startswith(b"\x89PNG")
-    assert BOTH in drawn.svg
-    assert FALLING not in drawn.svg.replace(BOTH, "")
+    best = best_score_by_steps_and_method(table)
+    assert list(best) == [PLAIN, BOTH], "the methods that ran"
+    assert list(best.index) == [100, 200]
+    assert best[BOTH].to_list() == [0.75, 0.82]

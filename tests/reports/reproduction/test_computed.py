@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.reports.reproduction.__main__ import main
-from dpsweep.reports.reproduction.figures import a_price, b_fig1, b_fig9, b_table3, c_bounds
+from dpsweep.reports.reproduction.figures import bellet_bounds, yang_price
+from dpsweep.reports.reproduction.figures import mohapatra_prices as prices
 from dpsweep.reports.reproduction.finding import Computed, Trained, figure_names, find_figure
 from dpsweep.reports.reproduction.honest_tuning import (
     epsilons_of_figure_1_stopping,
@@ -32,71 +33,71 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_blow_up_of_one_run() -> None:
-    rows = rows_of_figure_1_blow_up(b_fig1.RECORDS)
-    assert b_fig1.finding_on_stopping_cost_over_one_run(rows).holds
-    assert "10000 records: printed 4.8, ours 4.75" in b_fig1.finding_on_stopping_cost_over_one_run(rows).numbers
-    assert not b_fig1.finding_on_stopping_cost_over_one_run(
+    rows = rows_of_figure_1_blow_up(prices.RECORDS)
+    assert prices.finding_on_stopping_cost_over_one_run(rows).holds
+    assert "10000 records: printed 4.8, ours 4.75" in prices.finding_on_stopping_cost_over_one_run(rows).numbers
+    assert not prices.finding_on_stopping_cost_over_one_run(
         [replace(row, random_stopping=1.1 * row.random_stopping) for row in rows]
     ).holds
     falling = replace(rows[1], random_stopping=0.5 * rows[1].random_stopping)
-    assert not b_fig1.finding_on_stopping_cost_over_one_run([rows[0], falling, *rows[2:]]).holds
+    assert not prices.finding_on_stopping_cost_over_one_run([rows[0], falling, *rows[2:]]).holds
 
 
 def test_more_tries_cost_barely_more() -> None:
-    epsilons = epsilons_of_figure_1_stopping(b_fig1.SIZES, b_fig1.GAMMAS)
-    assert b_fig1.finding_that_more_tries_cost_little(epsilons).holds
+    epsilons = epsilons_of_figure_1_stopping(prices.SIZES, prices.GAMMAS)
+    assert prices.finding_that_more_tries_cost_little(epsilons).holds
     dearer = {size: (*own[:-1], own[-1] * 1.1) for size, own in epsilons.items()}
-    assert not b_fig1.finding_that_more_tries_cost_little(dearer).holds
+    assert not prices.finding_that_more_tries_cost_little(dearer).holds
 
 
 def test_what_composition_affords() -> None:
-    rows = rows_of_figure_1_blow_up(b_fig1.RECORDS)
-    assert b_fig1.finding_that_composition_affords_many(rows).holds
-    assert not b_fig1.finding_that_composition_affords_many(rows[:-1]).holds
-    assert not b_fig1.finding_that_composition_affords_many([replace(rows[0], candidates=9), *rows[1:]]).holds
-    assert not b_fig1.finding_that_composition_affords_many([replace(rows[0], candidates=1), *rows[1:]]).holds
+    rows = rows_of_figure_1_blow_up(prices.RECORDS)
+    assert prices.finding_that_composition_affords_many(rows).holds
+    assert not prices.finding_that_composition_affords_many(rows[:-1]).holds
+    assert not prices.finding_that_composition_affords_many([replace(rows[0], candidates=9), *rows[1:]]).holds
+    assert not prices.finding_that_composition_affords_many([replace(rows[0], candidates=1), *rows[1:]]).holds
 
 
 def test_where_composition_and_random_stopping_cross() -> None:
-    rows = {records: rows_of_figure_9(records) for records in b_fig9.PRINTED}
-    assert b_fig9.finding_that_crossings_match_printed(rows).holds
-    assert b_fig9.finding_that_stopping_price_is_constant(rows).holds
+    rows = {records: rows_of_figure_9(records) for records in prices.CROSSINGS}
+    assert prices.finding_that_crossings_match_printed(rows).holds
+    assert prices.finding_that_stopping_price_is_constant(rows).holds
     cheaper = tuple(replace(row, random_stopping=0.97 * row.random_stopping) for row in rows[5000])
-    assert not b_fig9.finding_that_crossings_match_printed(rows | {5000: cheaper}).holds
+    assert not prices.finding_that_crossings_match_printed(rows | {5000: cheaper}).holds
     growing = tuple(replace(row, random_stopping=row.composition) for row in rows[5000])
-    assert not b_fig9.finding_that_stopping_price_is_constant(rows | {5000: growing}).holds
+    assert not prices.finding_that_stopping_price_is_constant(rows | {5000: growing}).holds
 
 
 def test_the_final_epsilons() -> None:
     rows = rows_of_table_3()
-    assert b_table3.finding_that_costs_match_printed_table(rows).holds
-    assert b_table3.finding_that_adam_is_cheapest(rows).holds
-    assert not b_table3.finding_that_costs_match_printed_table(
+    assert prices.finding_that_costs_match_printed_table(rows).holds
+    assert prices.finding_that_adam_is_cheapest(rows).holds
+    assert not prices.finding_that_costs_match_printed_table(
         [replace(rows[0], epsilon=rows[0].epsilon + 0.03), *rows[1:]]
     ).holds
-    assert not b_table3.finding_that_adam_is_cheapest([replace(row, epsilon=5.0) for row in rows]).holds
+    assert not prices.finding_that_adam_is_cheapest([replace(row, epsilon=5.0) for row in rows]).holds
 
 
 def test_the_lectures_bounds() -> None:
     row, rows = row_of_lecture_theorem(), rows_comparing_accountants_by_noise()
-    assert c_bounds.finding_that_theorem_noise_suffices(row).holds
-    assert not c_bounds.finding_that_theorem_noise_suffices(replace(row, bound=1.1)).holds
-    assert c_bounds.finding_that_newer_bounds_are_tighter(row).holds
-    assert not c_bounds.finding_that_newer_bounds_are_tighter(replace(row, neighbours=0.03)).holds
-    assert not c_bounds.finding_that_newer_bounds_are_tighter(replace(row, forced=0.01)).holds
-    assert c_bounds.finding_that_moments_and_pld_cost_less(rows).holds
-    assert not c_bounds.finding_that_moments_and_pld_cost_less([replace(rows[0], classical=1.0), *rows[1:]]).holds
+    assert bellet_bounds.finding_that_theorem_noise_suffices(row).holds
+    assert not bellet_bounds.finding_that_theorem_noise_suffices(replace(row, bound=1.1)).holds
+    assert bellet_bounds.finding_that_newer_bounds_are_tighter(row).holds
+    assert not bellet_bounds.finding_that_newer_bounds_are_tighter(replace(row, neighbours=0.03)).holds
+    assert not bellet_bounds.finding_that_newer_bounds_are_tighter(replace(row, forced=0.01)).holds
+    assert bellet_bounds.finding_that_moments_and_pld_cost_less(rows).holds
+    assert not bellet_bounds.finding_that_moments_and_pld_cost_less([replace(rows[0], classical=1.0), *rows[1:]]).holds
 
 
 def test_what_noise_costs_by_a_papers_own_definitions() -> None:
     forced = dict(zip(PRINTED, epsilon_rows_of_fixed_batches()[0].forced, strict=True))
-    printed = a_price.finding_on_printed_epsilons(forced)
+    printed = yang_price.finding_on_printed_epsilons(forced)
     assert printed.verdict is Verdict.REFUTED
     assert "sigma 1.2: printed 8, at least 33.8" in printed.numbers
-    assert a_price.finding_on_printed_epsilons(dict.fromkeys(PRINTED, 0.5)).holds
-    formula = a_price.finding_on_closed_formula(dict.fromkeys(PRINTED, 30.88), forced)
+    assert yang_price.finding_on_printed_epsilons(dict.fromkeys(PRINTED, 0.5)).holds
+    formula = yang_price.finding_on_closed_formula(dict.fromkeys(PRINTED, 30.88), forced)
     assert formula.verdict_text == "refuted at sigma 1.2"
-    assert a_price.finding_on_closed_formula(dict.fromkeys(PRINTED, 33.9), forced).holds
+    assert yang_price.finding_on_closed_formula(dict.fromkeys(PRINTED, 33.9), forced).holds
 
 
 def test_a_figure_is_made_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +118,7 @@ def test_a_figure_is_made_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_verdict_that_fails_is_no_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(b_fig9.PRINTED, 5000, 15)
+    monkeypatch.setitem(prices.CROSSINGS, 5000, 15)
     assert main(["b_fig9", "--output", str(tmp_path)]) == 0
     assert "refuted: MA composes" in capsys.readouterr().out
 
@@ -131,13 +132,10 @@ def test_an_unknown_figure_is_one_sentence(name: str, tmp_path: Path, capsys: py
     assert not list(tmp_path.iterdir())
 
 
-def test_every_file_is_named_by_a_figure_of_its_own() -> None:
-    files = [path.stem for path in (ROOT / "reports/reproduction/figures").glob("[a-z]_*.py")]
+def test_every_figure_stands_in_one_file() -> None:
+    files = [path.stem for path in (ROOT / "reports/reproduction/figures").glob("[a-z]*.py")]
     of_file = {name: import_module(f"dpsweep.reports.reproduction.figures.{name}").FIGURES for name in files}
-    assert all(name in of_file[name] for name in files)
-    assert sorted(name for figures in of_file.values() for name in figures) == list(figure_names()), (
-        "each stands in one file"
-    )
+    assert sorted(name for figures in of_file.values() for name in figures) == list(figure_names())
     assert all(isinstance(find_figure(name), Computed | Trained) for name in figure_names())
 
 

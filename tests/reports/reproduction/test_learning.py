@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpsweep.reports.reproduction.figures import a_toy
+from dpsweep.reports.reproduction.figures import yang_toy
 from dpsweep.reports.reproduction.learning_curves import (
     ACCURACY,
     LOSS,
@@ -86,18 +86,20 @@ def test_the_toys_descent_is_the_papers_formula(r: float) -> None:
     """Yang et al. 2022, Section A.1, with tau_0 = 1 and eta = 1; valid below tau_0 / 2."""
     x = np.linspace(0.01, 0.49, 25)
     formula = (x**3 + (3 * r + 0.5) * x**2 - x / 2) / (3 * (r + 1 + x) * (r + 0.5 - x))
-    assert np.allclose(a_toy.descent_of_normalization(x, r), formula, rtol=1e-12, atol=1e-15)
+    assert np.allclose(yang_toy.descent_of_normalization(x, r), formula, rtol=1e-12, atol=1e-15)
 
 
 def test_the_toys_range_holds_from_a_regularizer_on() -> None:
     """x^2 + (3 r + 1/2) x < 1/2 at x = 1 / (10 r) is t^2 + 5 t < 20 for t = 1 / r, so t < 2.62 and r > 0.381."""
-    assert not a_toy.row_of_regularizer(0.37).is_descent_negative_up_to_bound
-    assert a_toy.row_of_regularizer(0.39).is_descent_negative_up_to_bound
+    assert not yang_toy.row_of_regularizer(0.37).is_descent_negative_up_to_bound
+    assert yang_toy.row_of_regularizer(0.39).is_descent_negative_up_to_bound
     root = (-3.5 + np.sqrt(3.5**2 + 2)) / 2  # of x^2 + 3.5 x - 0.5, r = 1
-    assert a_toy.row_of_regularizer(1.0).computed == pytest.approx(root, rel=0.01)
-    assert a_toy.finding_on_normalization_descent_range([a_toy.row_of_regularizer(0.1)]).verdict_text == "refuted"
-    assert a_toy.finding_on_normalization_descent_range([a_toy.row_of_regularizer(1.0)]).verdict_text == "holds"
-    both = a_toy.finding_on_normalization_descent_range([a_toy.row_of_regularizer(0.1), a_toy.row_of_regularizer(1.0)])
+    assert yang_toy.row_of_regularizer(1.0).computed == pytest.approx(root, rel=0.01)
+    assert yang_toy.finding_on_normalization_descent_range([yang_toy.row_of_regularizer(0.1)]).verdict_text == "refuted"
+    assert yang_toy.finding_on_normalization_descent_range([yang_toy.row_of_regularizer(1.0)]).verdict_text == "holds"
+    both = yang_toy.finding_on_normalization_descent_range(
+        [yang_toy.row_of_regularizer(0.1), yang_toy.row_of_regularizer(1.0)]
+    )
     assert both.verdict_text == "holds only for r > 0.382 tau_0"
-    assert 1 / a_toy.regularizer_above_which_range_holds() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
-    assert a_toy.finding_on_descent_in_unclipped_range().holds
+    assert 1 / yang_toy.regularizer_above_which_range_holds() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
+    assert yang_toy.finding_on_descent_in_unclipped_range().holds

@@ -344,7 +344,9 @@ def test_a_rare_class_has_a_threshold_from_the_table_of_the_score(
     assert sensitivity is not None
     assert sensitivity.value > 0.2  # 0.65 to 1 in six trainings
     page = " ".join(unescape(write_release(plan.parent, ledger, ()).read_text()).split())
-    assert f"the model says the positive class from a probability of {100 * sweep.card.threshold:.3g} % on" in page
+    assert (
+        f"the model predicts the positive class at a probability of {100 * sweep.card.threshold:.3g} % or more" in page
+    )
 
 
 @TRAINS
@@ -359,8 +361,8 @@ def test_the_statement_and_the_card_of_the_model_say_where_the_number_is_from(
     told = told_score_of_run(sweep, str(sweep.winner_id))
     assert told is not None
     for sentence in (
-        "The model that is handed over was asked about once, on sealed part 1 of 2, about 10 % of the records",
-        "The card's numbers come from counts of these records. They carry Gaussian noise of standard deviation",
+        "The released model was scored once on sealed part 1 of 2, about 10 % of the records",
+        "The card's numbers come from counts of these records. The counts have Gaussian noise of standard deviation",
         f"The accuracy of the winner is {told.interval_text} (95 %, on sealed part 1 of 2",
         "A model that always gives the same answer reaches",
         "recall of class 9",

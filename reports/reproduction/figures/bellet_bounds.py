@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+import pandas as pd
+
+from dpsweep.reports.figures.charts import Chart, Curve, curves_of_columns, draw_charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
 from dpsweep.reports.reproduction.one_run import (
     LectureRow,
@@ -14,16 +17,16 @@ from dpsweep.reports.reproduction.one_run import (
 )
 from dpsweep.reports.statistics.verdict import Verdict
 
+_finding = partial(Finding, paper="Bellet's lecture", where="DP-SGD")
+
 TRUE_COST, SLACK = 0.0216, 46
 """Epsilon of the theorem's noise for its neighbours by an independent calculation, and promised epsilon over it."""
 
 
 def finding_that_theorem_noise_suffices(row: LectureRow) -> Finding:
     """The theorem's guarantee compared with the proven bound."""
-    return Finding(
+    return _finding(
         topic="The theorem's noise gives (1, 1e-5)-DP",
-        paper="Bellet's lecture",
-        where="DP-SGD",
         claim="With the theorem's noise, a million steps on 1000 records are (1, 1e-5)-DP.",
         criterion="what is proven of the noise by privacy-loss distributions is at most what is promised",
         numbers=f"noise multiplier {row.noise_multiplier:.1f}; promised {row.promised}, proven {row.bound:.4f}",
@@ -35,10 +38,8 @@ def finding_that_theorem_noise_suffices(row: LectureRow) -> Finding:
 def finding_that_newer_bounds_are_tighter(row: LectureRow) -> Finding:
     """The factor between the promised and the true epsilon."""
     factor = row.promised / row.neighbours
-    return Finding(
+    return _finding(
         topic="Newer bounds are much tighter than the theorem",
-        paper="Bellet's lecture",
-        where="DP-SGD",
         claim="In practice one should apply tighter versions of amplification and composition.",
         criterion=f"the noise truly costs {TRUE_COST} under the worst known neighbours, {SLACK} times less than "
         "promised, and an attack forces nearly as much",
@@ -54,10 +55,8 @@ def finding_that_newer_bounds_are_tighter(row: LectureRow) -> Finding:
 def finding_that_moments_and_pld_cost_less(rows: Sequence[NoiseRow]) -> Finding:
     """The lecture's remark on Renyi DP."""
     factors = [factor for row in rows for factor in (row.classical / row.mironov, row.mironov / row.distribution)]
-    return Finding(
+    return _finding(
         topic="Moments Accountant and PLD save over classical composition",
-        paper="Bellet's lecture",
-        where="DP-SGD",
         claim="The moments accountant or Renyi DP saves a factor in the composition and gets better constants.",
         criterion="at every noise multiplier: classical > Moments Accountant > privacy-loss distributions",
         numbers="; ".join(
@@ -72,7 +71,8 @@ def finding_that_moments_and_pld_cost_less(rows: Sequence[NoiseRow]) -> Finding:
 def make_reproduction() -> Reproduction:
     """The theorem and the accountants, computed."""
     row, rows = row_of_lecture_theorem(), rows_comparing_accountants_by_noise()
-    noises = tuple(row.noise_multiplier for row in rows)
+    names = {"classical": "classical", "mironov": "Moments Accountant", "distribution": "PLD"}
+    by_accountant = pd.DataFrame(rows).set_index("noise_multiplier")[list(names)].rename(columns=names)
     epsilons = {
         "promised by the theorem": row.promised,
         "proven of all neighbours": row.bound,
@@ -100,11 +100,7 @@ def make_reproduction() -> Reproduction:
                 title="One run by three accountants",
                 x_label="noise multiplier",
                 y_label="epsilon",
-                curves=(
-                    Curve(label="classical", x=noises, y=tuple(row.classical for row in rows)),
-                    Curve(label="Moments Accountant", x=noises, y=tuple(row.mironov for row in rows)),
-                    Curve(label="PLD", x=noises, y=tuple(row.distribution for row in rows)),
-                ),
+                curves=curves_of_columns(by_accountant),
                 log_y=True,
             ),
         ),
@@ -119,8 +115,8 @@ def make_reproduction() -> Reproduction:
             ),
             sheet_of_formatted_values(
                 "50000 records, batches of 1000, 5000 steps, delta 1e-5",
-                ("noise multiplier", "classical", "Moments Accountant", "PLD"),
-                [(row.noise_multiplier, row.classical, row.mironov, row.distribution) for row in rows],
+                ("noise multiplier", *by_accountant),
+                list(by_accountant.itertuples()),
             ),
         ),
         notes=("Neighbours differ in one replaced record on the left, in one added or removed record on the right.",),

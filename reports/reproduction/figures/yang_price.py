@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pandas as pd
+
 from dpsweep.accounting.notation import epsilon_text_rounded_down
 from dpsweep.reports.content.formatting import setting_text
-from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.figures.charts import Chart, curves_of_columns, draw_charts
+from dpsweep.reports.reproduction.figures.yang_searches import YANG
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
 from dpsweep.reports.reproduction.one_run import PRINTED, epsilon_rows_of_fixed_batches
 from dpsweep.reports.statistics.verdict import Verdict
@@ -66,16 +69,19 @@ def make_reproduction() -> Reproduction:
     """The paper's three noise multipliers by its own definitions."""
     bound, _, formula = epsilon_rows_of_fixed_batches()
     noises = tuple(PRINTED)
-    curves = {
-        "printed": tuple(PRINTED.values()),
-        "Proposition E.3": formula.epsilons,
-        "forced by an attack": bound.forced,
-        "proven bound": bound.epsilons,
-    }
+    epsilons = pd.DataFrame(
+        {
+            "printed": PRINTED.values(),
+            "Proposition E.3": formula.epsilons,
+            "forced by an attack": bound.forced,
+            "proven bound": bound.epsilons,
+        },
+        index=noises,
+    )
     forced = dict(zip(noises, bound.forced, strict=True))
     return Reproduction(
         title="What the noise costs by the paper's own definitions",
-        source="Yang, Zhang, Chen, Liu 2022, Section 4 and Proposition E.3",
+        source=f"{YANG}, Section 4 and Proposition E.3",
         drawing=draw_charts(
             "figure",
             "Epsilon over the noise multiplier: printed, by Proposition E.3, forced by an attack, and proven.",
@@ -83,7 +89,7 @@ def make_reproduction() -> Reproduction:
                 title="Fixed batches, one record substituted",
                 x_label="noise multiplier",
                 y_label="epsilon",
-                curves=tuple(Curve(label=label, x=noises, y=values) for label, values in curves.items()),
+                curves=curves_of_columns(epsilons),
                 log_y=True,
             ),
         ),
@@ -94,8 +100,8 @@ def make_reproduction() -> Reproduction:
         sheets=(
             sheet_of_formatted_values(
                 "50000 records, batches of 1000, 5000 steps, delta 1e-5",
-                ("noise multiplier", *curves),
-                list(zip(noises, *curves.values(), strict=True)),
+                ("noise multiplier", *map(str, epsilons)),
+                list(epsilons.itertuples()),
             ),
         ),
         notes=(

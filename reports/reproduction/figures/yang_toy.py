@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq
 
 from dpsweep.reports.content.formatting import setting_text
-from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.figures.charts import Chart, curves_of_columns, draw_charts
+from dpsweep.reports.reproduction.figures.yang_searches import YANG
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
 from dpsweep.reports.statistics.verdict import Verdict
+
+_finding = partial(Finding, paper="Yang et al. 2022", where="Section A.1")
 
 TAU = 1.0
 """tau_0, the unit of all norms: the example has no other scale."""
@@ -81,13 +86,9 @@ def finding_on_normalization_descent_range(rows: list[ToyRow]) -> Finding:
     """The paper's range, and the regularizers for which it is right."""
     least = regularizer_above_which_range_holds()
     agree = all(one.is_descent_negative_up_to_bound == (one.regularizer > least) for one in rows)
-    some = any(one.is_descent_negative_up_to_bound for one in rows) and not all(
-        one.is_descent_negative_up_to_bound for one in rows
-    )
-    return Finding(
+    some = {one.is_descent_negative_up_to_bound for one in rows} == {True, False}
+    return _finding(
         topic="Normalization climbs for |grad f| <= tau_0^2 / (10 r)",
-        paper="Yang et al. 2022",
-        where="Section A.1",
         claim="For |grad f| <= tau_0^2 / (10 r) the descent of normalization is negative.",
         criterion="it is negative at all norms tried up to that bound, for every r that was tried in the scope",
         numbers="; ".join(
@@ -100,10 +101,8 @@ def finding_on_normalization_descent_range(rows: list[ToyRow]) -> Finding:
 
 def finding_that_small_gradients_descend(rows: list[ToyRow]) -> Finding:
     """The purpose of the example: the descent is negative for small gradients."""
-    return Finding(
+    return _finding(
         topic="Normalization may climb, whatever r",
-        paper="Yang et al. 2022",
-        where="Section A.1",
         claim="The function value may not even decrease along E[h g] under normalization, whatever r.",
         criterion="for every r that was tried, the descent is negative at all norms below some positive one",
         numbers=f"the smallest such norm is {min(one.computed for one in rows):.3g} tau_0",
@@ -118,10 +117,8 @@ def finding_on_descent_in_unclipped_range() -> Finding:
         for clip in CLIP_NORMS
         if (inside := NORMS[clip - TAU >= NORMS]).size
     }
-    return Finding(
+    return _finding(
         topic="Clipping descends as |grad f|^2 for |grad f| <= c - tau_0",
-        paper="Yang et al. 2022",
-        where="Section A.1",
         claim="Under clipping the descent is |grad f|^2 as long as |grad f| <= c - tau_0.",
         criterion="at all such norms that were tried, to a relative 1e-6",
         numbers="; ".join(
@@ -140,30 +137,24 @@ def _next_power_of_ten_text(error: float) -> str:
 def make_reproduction() -> Reproduction:
     """The descent of both methods over the norm of the true gradient."""
     rows, shown = [row_of_regularizer(value) for value in REGULARIZERS], np.linspace(0.005, 0.6, 120)
-    x = tuple(shown)
+    descents = {
+        "Normalization": {f"r = {setting_text(r)}": descent_of_normalization(shown, r) for r in REGULARIZERS[1:4]},
+        "Clipping": {f"c = {setting_text(c)}": descent_of_clipping(shown, c) for c in CLIP_NORMS},
+    }
     return Reproduction(
         title="A toy example on which normalization may climb",
-        source="Yang, Zhang, Chen, Liu 2022, Section A.1",
+        source=f"{YANG}, Section A.1",
         drawing=draw_charts(
             "figure",
             "The expected descent of normalization and of clipping over the norm of the true gradient.",
-            Chart(
-                title="Normalization",
-                x_label="|grad f| / tau_0",
-                y_label="E<grad f, h g>",
-                curves=tuple(
-                    Curve(label=f"r = {setting_text(value)}", x=x, y=tuple(descent_of_normalization(shown, value)))
-                    for value in REGULARIZERS[1:4]
-                ),
-            ),
-            Chart(
-                title="Clipping",
-                x_label="|grad f| / tau_0",
-                y_label="E<grad f, h g>",
-                curves=tuple(
-                    Curve(label=f"c = {setting_text(value)}", x=x, y=tuple(descent_of_clipping(shown, value)))
-                    for value in CLIP_NORMS
-                ),
+            *(
+                Chart(
+                    title=title,
+                    x_label="|grad f| / tau_0",
+                    y_label="E<grad f, h g>",
+                    curves=curves_of_columns(pd.DataFrame(curves, index=shown)),
+                )
+                for title, curves in descents.items()
             ),
         ),
         findings=(
