@@ -395,11 +395,22 @@ VERBS: Mapping[str, Subcommand] = {
 
 
 def _parse_sweep_folder_arguments(arguments: Sequence[str]) -> list[Path]:
-    from dpsweep.accounting.records.sweep_folder import require_sweep_folder
+    """The sweep folders; of several, those that `dpsweep plan` alone has written to are left out, and named.
+
+    A pattern such as `sweeps/mnist/*` matches them too.
+    """
+    from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 
     if not arguments:
         raise BadInput("Expected a sweep folder, as the last line of a sweep names it (sweeps/DATASET/PLAN).")
-    return [require_sweep_folder(Path(folder)) for folder in arguments]
+    folders = [require_sweep_folder(Path(folder)) for folder in arguments]
+    swept = [folder for folder in folders if SweepFolder(root=folder).trials_folder.exists()]
+    if not swept:
+        return folders
+    for folder in folders:
+        if folder not in swept:
+            print_error(f"{folder} is left out: its plan was never run.")
+    return swept
 
 
 if __name__ == "__main__":
