@@ -232,21 +232,51 @@ def next_state_and_direction(
     return state, direction
 
 
+def require_finite_direction_of_each_row_alone(update: Update[Any], parameters: int) -> None:
+    """Raises ValueError unless two steps of a user's own update, of two runs at once, are finite and kept apart."""
+    import torch
+
+    if _is_ours(update):
+        return
+    weights, *gradients, others = torch.randn(4, 2, parameters, generator=torch.Generator().manual_seed(0))
+
+    def directions_of_first_run(second_gradients: Sequence[Tensor]) -> list[Tensor]:
+        with torch.random.fork_rng(devices=[]):  # an update that draws random numbers draws the same ones
+            torch.manual_seed(0)
+            directions = Directions([update] * 2, [first_state_of_update(update, row) for row in weights])
+            pairs = zip((first for first, _ in gradients), second_gradients, strict=True)
+            return [directions(torch.stack(pair), torch.ones(2, 1))[0].clone() for pair in pairs]
+
+    with _name_own_update_in_errors(update):
+        hash(update)
+    once, again = directions_of_first_run([second for _, second in gradients]), directions_of_first_run(list(others))
+    with _name_own_update_in_errors(update):
+        if not all(direction.isfinite().all() for direction in once):
+            raise ValueError("got a direction that is not finite for a random gradient")
+        if not all(map(torch.allclose, once, again)):
+            raise ValueError("got another direction for a run where the gradients of the run beside it were others")
+
+
 @contextmanager
 def _name_own_update_in_errors(update: Update[Any]) -> Iterator[None]:
     """Turns every exception of a user's own update into a ValueError with its name and the interface's contract."""
     try:
         yield
     except Exception as error:  # the user's own code may raise anything
-        kind = type(update)
-        if kind.__module__.partition(".")[0] == OURS:
+        if _is_ours(update):
             raise
+        kind = type(update)
         raise ValueError(
             f"Expected update={kind.__module__}.{kind.__name__} to keep the contract of {Update.__module__}.Update: "
-            "start(weights) gives a state, and direction(state, gradient, noise_std) gives the next state and a "
-            f"direction of the gradient's shape. {type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
+            "start(weights) gives a state, None or a dataclass of tensors, and direction(state, gradient, noise_std) "
+            "gives the next state and a direction of the gradient's shape, finite, each row by the same row of state "
+            f"and gradient alone. {type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
             + "."
         ) from error
+
+
+def _is_ours(update: Update[Any]) -> bool:
+    return type(update).__module__.partition(".")[0] == OURS
 
 
 class Directions:
@@ -257,7 +287,10 @@ class Directions:
         for row, update in enumerate(updates):
             rows.setdefault(update, []).append(row)
         self._rows = rows
-        self._states = {update: _join_states([states[row] for row in own]) for update, own in rows.items()}
+        self._states = {}
+        for update, own in rows.items():
+            with _name_own_update_in_errors(update):
+                self._states[update] = _join_states([states[row] for row in own])
 
     def __call__(self, gradients: Tensor, noise_std: Tensor) -> Tensor:
         """The directions [K, P] for these gradients [K, P] with noise of these standard deviations [K, 1]."""
