@@ -113,7 +113,7 @@ def _hint_for_own_part(group: str, choice: str) -> str:
     """What to type for a file or a class of the user's own; empty for a word that looks like neither."""
     for folder in ("conf", "."):
         if choice in {path.stem for path in Path(folder, group).glob("*.yaml")}:
-            return f" {Path(folder, group, choice)}.yaml is found with --config-dir {folder}."
+            return f" {Path(folder, group, choice)}.yaml is found with `--config-dir {folder}`."
     if group == "dataset" and "." in choice:
         return f" For a table of your own: dpsweep declare {choice}."
     if group in ("model", "trainer") and "." in choice:

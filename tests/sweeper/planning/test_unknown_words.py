@@ -153,7 +153,7 @@ def test_a_file_of_the_users_own_is_found_with_its_folder(
     (tmp_path / folder / "dataset").mkdir(parents=True)
     (tmp_path / folder / "dataset" / "mnist2.yaml").touch()
     sentence = unknown_choice_sentence("dataset", "mnist2")
-    assert sentence.endswith(f" {Path(folder, 'dataset', 'mnist2.yaml')} is found with --config-dir {folder}.")
+    assert sentence.endswith(f" {Path(folder, 'dataset', 'mnist2.yaml')} is found with `--config-dir {folder}`.")
 
 
 def test_every_choice_of_another_name_is_one_of_ours() -> None:
