@@ -150,14 +150,24 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
     if ours := translate_foreign_override(key, value, words):
         return f"Expected {word} in dpsweep's words: {ours}.{_hint_to_name_method(ours, words)}"
     if key.count(".") > 1 and key.endswith("._target_"):
-        group = key.partition(".")[0]
+        group, outer = key.partition(".")[0], key.removesuffix("._target_")
+        if outer in known:
+            return f"Expected {word} with its arguments in braces: '{outer}={{_target_: {value}}}'."
         return (
             f"Expected {word} in a file of your own, {group}/NAME.yaml, with all parts of the {group}: "
-            f"--config-dir . {group}=NAME chooses it, and docs/your_{group}.md has one."
+            f"--config-dir . {group}=NAME chooses it{_PAGE_OF_GROUP.get(group, '')}."
         )
     names = [name for name in known if not is_key_users_never_set(name)]
     similar = _did_you_mean_question(key, [*names, *SHORT_WORDS, *choices_by_group()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
+
+
+_PAGE_OF_GROUP = {
+    "trainer": ", and docs/your_trainer.md has one",
+    "model": ", and docs/your_model.md says what a class needs",
+    "dataset": ", and docs/your_data.md has some",
+}
+"""What a page of ours says of a user's own choice in a group."""
 
 
 def _axis_of_hydra_key_sentence(word: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,9 @@ from dpsweep.sweeper.planning.unknown_keys import (
     SYNONYMS,
     translate_foreign_override,
     unknown_choice_sentence,
+    unknown_key_sentence,
 )
+from tests.source_files import ROOT
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 CLI = "dpsweep.sweeper.commands.cli"
@@ -68,6 +71,7 @@ CLI = "dpsweep.sweeper.commands.cli"
             "Expected trainer=Decimal to inherit from dpsweep.train",
         ),
         (["trainer.update._target_=mine.Mine"], "in a file of your own, trainer/NAME.yaml, with all parts of the"),
+        (["dataset=torch_dataset", "dataset.source._target_=a.B"], "in braces: 'dataset.source={_target_: a.B}'."),
         (["privacy.epsilon=${oc.env:NOWHERE_SET}"], "the environment variable NOWHERE_SET to be set"),
     ],
 )
@@ -81,6 +85,12 @@ def test_a_wrong_word_is_answered_with_the_right_one(
     assert "usage:" not in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.rglob("plan.json")) == []
+
+
+def test_pages_that_are_named_for_an_own_choice_exist() -> None:
+    for group in choices_by_group():
+        for page in re.findall(r"docs/\w+\.md", unknown_key_sentence(f"{group}.part._target_", [])):
+            assert (ROOT / page).is_file()
 
 
 def test_all_missing_values_are_named_at_once_with_their_meanings(program: Program) -> None:
