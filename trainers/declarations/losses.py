@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.data.records import IGNORED
+from dpsweep.trainers.user_modules import is_of_users_own_class
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -377,10 +378,6 @@ def _target_counts_per_text(targets: Tensor) -> Tensor:
     return (targets != IGNORED).sum(dim=1).clamp(min=1)
 
 
-OURS = __name__.partition(".")[0]
-"""The package whose losses need no check: its tests hold them to the contract."""
-
-
 def require_loss_of_each_example_alone(loss: Loss, *output_shape: int) -> None:
     """Raises ValueError unless a user's own loss takes each example on its own, for random outputs of this shape.
 
@@ -388,9 +385,9 @@ def require_loss_of_each_example_alone(loss: Loss, *output_shape: int) -> None:
     that is charged. So both are compared with those of each example alone; the gradient also as runs that are trained
     together ask for it, of outputs [runs, classes, n] with targets [n].
     """
-    kind = type(loss)
-    if kind.__module__.partition(".")[0] == OURS:
+    if not is_of_users_own_class(loss):
         return
+    kind = type(loss)
     contract = (
         f"Expected loss={kind.__module__}.{kind.__name__} to keep the contract of {Loss.__module__}.Loss: the loss is "
         "the sum over examples, and an example's loss, gradient, and quality in [0, 1] depend on its own outputs and "

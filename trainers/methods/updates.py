@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, TANG_2024, Work
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
+from dpsweep.trainers.user_modules import is_of_users_own_class
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -211,10 +212,6 @@ class AdamWithoutSecondMoments(Update[FirstMoment]):
         return FirstMoment(first=first, steps=steps), first / (1 - self.beta1**steps) / (noise_std + self.eps)
 
 
-OURS = __name__.partition(".")[0]
-"""The package whose updates raise no error of a user's."""
-
-
 def first_state_of_update(update: Update[State], weights: Tensor) -> State:
     """The state before the first step; an error of a user's own update is a ValueError that says what it must do."""
     with _name_own_update_in_errors(update):
@@ -236,7 +233,7 @@ def require_finite_direction_of_each_row_alone(update: Update[Any], parameters: 
     """Raises ValueError unless two steps of a user's own update, of two runs at once, are finite and kept apart."""
     import torch
 
-    if _is_ours(update):
+    if not is_of_users_own_class(update):
         return
     weights, *gradients, others = torch.randn(4, 2, parameters, generator=torch.Generator().manual_seed(0))
 
@@ -263,7 +260,7 @@ def _name_own_update_in_errors(update: Update[Any]) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the user's own code may raise anything
-        if _is_ours(update):
+        if not is_of_users_own_class(update):
             raise
         kind = type(update)
         raise ValueError(
@@ -273,10 +270,6 @@ def _name_own_update_in_errors(update: Update[Any]) -> Iterator[None]:
             f"and gradient alone. {type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
             + "."
         ) from error
-
-
-def _is_ours(update: Update[Any]) -> bool:
-    return type(update).__module__.partition(".")[0] == OURS
 
 
 class Directions:
