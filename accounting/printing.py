@@ -10,11 +10,14 @@ is `sweeper/terminal.py`; `tests/accounting/test_printing.py` finds every other 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from typing import TextIO
 
 _INVISIBLE = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
 _IN_A_LINE = re.compile(rf"[\x00-\x1f{_INVISIBLE}]")
+_FIRST_COLUMNS = re.compile(r" +(\S+ {2,}(?=\S))?")
 _IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")
 
 
@@ -45,6 +48,28 @@ def print_line(sentence: object, *, flush: bool = False) -> None:
 def print_lines(text: object, *, flush: bool = False) -> None:
     """Prints text that this program has laid out in lines."""
     _write_to_stream(escape_invisible_except_line_breaks(text), sys.stdout, flush=flush)
+
+
+def print_help(text: str) -> None:
+    """Prints text in lines, those that are longer than the terminal is wide continued below their last column."""
+    print_lines(wrap_lines_below_last_column(text, shutil.get_terminal_size((sys.maxsize, 0)).columns))
+
+
+def wrap_lines_below_last_column(text: str, width: int) -> str:
+    """The text in lines of at most this width; further lines of a table's row begin where its last column does.
+
+    >>> print(wrap_lines_below_last_column("  sweep  price and charge a grid", 20))
+      sweep  price and
+             charge a grid
+    """
+    lines: list[str] = []
+    for line in text.splitlines():
+        begin = _FIRST_COLUMNS.match(line)
+        indent = " " * (0 if begin is None else begin.end())
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 def print_error(sentence: object) -> None:

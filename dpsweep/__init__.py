@@ -7,29 +7,47 @@ here are links to those beside it, so that a checkout and an installed package a
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_HOME_OF = {
-    "Attempt": "dpsweep.trainers.scripts.attempt",
-    "TrainerState": "dpsweep.trainers.scripts.reported_events",
-    "attempt": "dpsweep.trainers.scripts.attempt",
-    "PlannedSweep": "dpsweep.sweeper.commands.python_api",
-    "SweepResults": "dpsweep.sweeper.commands.python_api",
-    "heatmap": "dpsweep.reports.figures.heatmap",
-    "plan": "dpsweep.sweeper.commands.python_api",
-    "rehearse": "dpsweep.sweeper.commands.python_api",
-    "release": "dpsweep.sweeper.commands.python_api",
-    "report": "dpsweep.sweeper.commands.python_api",
-    "results": "dpsweep.sweeper.commands.python_api",
-    "sweep": "dpsweep.sweeper.commands.python_api",
+if TYPE_CHECKING:  # for type checkers and editors; a program loads each name on first use
+    from dpsweep import accounting as accounting
+    from dpsweep import models as models
+    from dpsweep.reports.figures.heatmap import heatmap as heatmap
+    from dpsweep.sweeper.commands.python_api import PlannedSweep as PlannedSweep
+    from dpsweep.sweeper.commands.python_api import SweepResults as SweepResults
+    from dpsweep.sweeper.commands.python_api import plan as plan
+    from dpsweep.sweeper.commands.python_api import rehearse as rehearse
+    from dpsweep.sweeper.commands.python_api import release as release
+    from dpsweep.sweeper.commands.python_api import report as report
+    from dpsweep.sweeper.commands.python_api import results as results
+    from dpsweep.sweeper.commands.python_api import sweep as sweep
+    from dpsweep.trainers.scripts.attempt import Attempt as Attempt
+    from dpsweep.trainers.scripts.attempt import attempt as attempt
+    from dpsweep.trainers.scripts.reported_events import TrainerState as TrainerState
+
+_HOMES = {
+    "reports.figures.heatmap": "heatmap",
+    "sweeper.commands.python_api": "PlannedSweep SweepResults plan rehearse release report results sweep",
+    "trainers.scripts.attempt": "Attempt attempt",
+    "trainers.scripts.reported_events": "TrainerState",
 }
-"""Public names by the module that each is loaded from on first use."""
+"""The module that public names are loaded from on first use."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME_OF)
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a public name on first use, so that `import dpsweep` itself stays fast."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+if not TYPE_CHECKING:  # so that a type checker finds a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        """Loads a public name or library on first use, so that `import dpsweep` itself stays fast."""
+        if name in ("accounting", "models"):
+            return import_module(f"{__name__}.{name}")
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__, "accounting", "models"]

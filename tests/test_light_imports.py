@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,19 @@ from tests.source_files import ROOT
 )
 def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
     assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
+
+
+def test_public_names_are_found_by_import_by_completion_and_by_type_checkers() -> None:
+    import dpsweep
+
+    libraries = ["accounting", "models"]
+    assert {*dpsweep.__all__, *libraries} <= set(dir(dpsweep))
+    source = (ROOT / "dpsweep" / "__init__.py").read_text()
+    typed = re.findall(r"^    from \S+ import (\w+) as \1$", source, re.MULTILINE)
+    assert sorted(typed) == sorted([*dpsweep.__all__, *libraries])
+    assert (ROOT / "dpsweep" / "py.typed").is_file()
+    program = "import dpsweep; dpsweep.accounting.price, dpsweep.models.privatise"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 def test_a_price_of_the_library_needs_neither_torch_nor_hydra() -> None:

@@ -23,6 +23,14 @@ _IMPORT_SYSTEM = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib
 """The packages whose frames stand between an import and the finder that is asked."""
 
 
+OURS = __name__.partition(".")[0]
+
+
+def is_of_users_own_class(value: object) -> bool:
+    """Whether a value's class is none of dpsweep's, whose tests hold them to their contracts."""
+    return type(value).__module__.partition(".")[0] != OURS
+
+
 class UserModules:
     """A finder for `sys.meta_path`: `names` are asked for by anybody, other modules by those that were `found`."""
 

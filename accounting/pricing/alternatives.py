@@ -174,13 +174,10 @@ def advice_sentences_to_fit_budget(priced: PricedPlan, trials: Sequence[Trial], 
         priced.terms_under_rule(priced.rule).search_event(trial.event_with_final_run for trial in trials)
     )
     raise_it = _budget_raise_advice(room, takes, priced.plan.account)
-    if DELTA in takes and room.amounts_left[DELTA] < shortest_decimal_of_float(takes[DELTA]):
-        return (
-            f"What would fit: privacy.delta={delta_text_rounded_down(room.amounts_left[DELTA])}, if that is above 0. "
-            f"{raise_it}"
-        )
     if not room.has_each_amount_left(takes):
         return f"Nothing more fits. {raise_it}"
+    if DELTA in _short_amounts(room, takes):
+        return f"What would fit: privacy.delta={delta_text_rounded_down(room.amounts_left[DELTA])}. {raise_it}"
     noisier = required_noise_to_fit_budget(priced, priced.rule, trials, room)
     return f"{fitting_ways_sentence(priced, trials, room, offers_under_each_rule(priced), noisier)} {raise_it}"
 
@@ -256,4 +253,12 @@ def _budget_raise_advice(room: RemainingBudget, takes: Mapping[str, float], acco
     """How to raise the budget, if that makes room for the charge."""
     if not room.can_higher_budget_make_room(takes):
         return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
-    return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."
+    short = _short_amounts(room, takes)
+    parts = [*(["budget.epsilon=..."] if short != {DELTA} else []), *(["budget.delta=..."] if DELTA in short else [])]
+    return f"`dpsweep budget raise dataset={account} {' '.join(parts)}` raises the budget on the record."
+
+
+def _short_amounts(room: RemainingBudget, takes: Mapping[str, float]) -> set[str]:
+    """The names of the amounts of which the charge takes more than is left."""
+    left = room.amounts_left
+    return {name for name, more in takes.items() if left.get(name, 0) < shortest_decimal_of_float(more)}

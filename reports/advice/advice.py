@@ -183,8 +183,8 @@ def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
         return
     if found.measured_on.name != name:
         yield (
-            f"No search was measured on {name}. `dpsweep advise` ranks ways of searching on {found.measured_on.name}, "
-            "the measured data set that is nearest in size."
+            f"No search with such inputs was measured on {name}. `dpsweep advise` ranks ways of searching on "
+            f"{found.measured_on.name}, the measured data set that is nearest in size."
         )
         return
     advised, best_map = found.advised_measurement, found.best_measurement_with_map

@@ -33,8 +33,8 @@ MADE = "findings.json"
 DRAWN = "curator"
 """A folder that a sweep's folder has once the sweep's page is drawn: a plan alone leaves none."""
 
-_TIME = re.compile(r"time\W+about ([\d.]+) (s|min|h)\b")
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_TIME = re.compile(r"time\W+about ([\d.]+) (s|min|h|days)\b")
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
 Make = Callable[[str], None]
 """Makes one figure by name; raises `DpsweepError` if it cannot."""

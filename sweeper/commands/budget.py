@@ -7,6 +7,7 @@ that cannot be parsed completely changes nothing.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.printing import print_error, print_line, print_lines
+from dpsweep.accounting.printing import print_error, print_help, print_line, print_lines
 from dpsweep.accounting.records.sweep_folder import require_sweep_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
 from dpsweep.accounting.searches.folder_audit import (
@@ -48,7 +49,7 @@ AMOUNTS = ("budget.epsilon", "budget.delta")
 def budget(arguments: Sequence[str]) -> None:
     """Runs `dpsweep budget VERB ...`; `show` without a verb. `--config-dir X` may hold the data set's file."""
     if {"-h", "--help"} & set(arguments):
-        print_lines("\n".join(str(verb.__doc__) for verb in VERBS.values()))
+        print_help("\n".join(str(inspect.getdoc(verb)) for verb in VERBS.values()))
         return
     arguments = _arguments_with_config_dir_moved_last(arguments)
     first = arguments[0] if arguments else ""

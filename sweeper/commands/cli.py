@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
-from dpsweep.accounting.printing import has_only_visible_characters, print_error, print_line, print_lines
+from dpsweep.accounting.printing import has_only_visible_characters, print_error, print_help, print_line
 from dpsweep.sweeper.commands.one_sentence import one_sentence
 from dpsweep.sweeper.processes import seldom_garbage_collection
 
@@ -28,7 +28,7 @@ def main() -> None:
     name, *rest = sys.argv[1:] or [HELP]
     with one_sentence(), seldom_garbage_collection():
         if name in ASKING:
-            print_lines(_verbs_and_exit_codes_text())
+            print_help(_verbs_and_exit_codes_text())
             return
         if name == "--version":
             from importlib.metadata import version
@@ -41,9 +41,8 @@ def main() -> None:
                 f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_did_you_mean_question(name)}"
             )
         if verb.usage and rest and rest[0] in ASKING:
-            print_lines(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}")
-            if hint := verb.hint():
-                print_lines(f"\n{hint}")
+            hint = f"\n\n{verb.hint()}" if verb.hint() else ""
+            print_help(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}{hint}")
             return
         verb.run(rest)
 
@@ -124,7 +123,7 @@ def explain_config_keys(arguments: list[str]) -> None:
 
     if len(arguments) > 1:
         raise BadInput("Expected one key, group or choice after `dpsweep help`, as in dpsweep help trainer.lr.")
-    print_lines(explanation_text(arguments[0]) if arguments else groups_and_keys_text())
+    print_help(explanation_text(arguments[0]) if arguments else groups_and_keys_text())
 
 
 def sweep(arguments: list[str], verb: str = "") -> None:
@@ -287,14 +286,14 @@ VERBS: Mapping[str, Subcommand] = {
         run=sweep,
         line="price, charge, train and report a grid; takes Hydra overrides; --again accepts another charge",
         usage="[KEY=VALUE[,VALUE...] ...] [--again]",
-        example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
+        example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=1,2 privacy.epsilon=4",
         hint=lambda: KEYS_HINT,
     ),
     "rehearse": Subcommand(
         run=partial(sweep, verb="rehearse"),
         line="run the same sweep on generated records and a scratch budget: nothing real is read or spent",
         usage="[KEY=VALUE[,VALUE...] ...]",
-        example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1",
+        example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=1,2",
         hint=lambda: KEYS_HINT,
     ),
     "resume": Subcommand(
@@ -334,8 +333,8 @@ VERBS: Mapping[str, Subcommand] = {
         run=partial(sweep, verb="audit"),
         line="attack what a sweep would run, on generated records: a lower bound beside the price; charges nothing",
         usage="[KEY=VALUE[,VALUE...] ...] [audit.KEY=VALUE ...]",
-        example="dpsweep audit dataset=digits trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 privacy.epsilon=1",
-        hint=lambda: KEYS_HINT,
+        example="dpsweep audit trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 privacy.epsilon=1",
+        hint=lambda: f"{KEYS_HINT} `dpsweep help audit` lists those of the audit.",
     ),
     "budget": Subcommand(
         run=budget, line="show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"
@@ -358,6 +357,7 @@ VERBS: Mapping[str, Subcommand] = {
         line="recompute what a release from somebody else claims, by this installation's own program",
         usage="PACKAGE [OPENING]",
         example="dpsweep check Downloads/release",
+        hint=lambda: "OPENING is the curator's opening.json, which opens the commitment of the release.",
     ),
     "report": Subcommand(
         run=report,
@@ -395,11 +395,22 @@ VERBS: Mapping[str, Subcommand] = {
 
 
 def _parse_sweep_folder_arguments(arguments: Sequence[str]) -> list[Path]:
-    from dpsweep.accounting.records.sweep_folder import require_sweep_folder
+    """The sweep folders; of several, those that `dpsweep plan` alone has written to are left out, and named.
+
+    A pattern such as `sweeps/mnist/*` matches them too.
+    """
+    from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 
     if not arguments:
         raise BadInput("Expected a sweep folder, as the last line of a sweep names it (sweeps/DATASET/PLAN).")
-    return [require_sweep_folder(Path(folder)) for folder in arguments]
+    folders = [require_sweep_folder(Path(folder)) for folder in arguments]
+    swept = [folder for folder in folders if SweepFolder(root=folder).trials_folder.exists()]
+    if not swept:
+        return folders
+    for folder in folders:
+        if folder not in swept:
+            print_error(f"{folder} is left out: its plan was never run.")
+    return swept
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
     """
     if isinstance(overrides, str):
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in [{overrides!r}].")
+    if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
+        raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in ['steps=5'], or keywords.")
     settings = [_key_and_values_of_keyword(name, value, keywords) for name, value in keywords.items()]
     given = [word.partition("=")[0].lstrip("+~") for word in overrides]
     for key, values in settings:

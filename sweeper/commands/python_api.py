@@ -230,6 +230,17 @@ class SweepResults:
 
         return write_release(self.folder, ledger_of_sweep_folder(self.folder), formats_with_names(formats))
 
+    def export(self) -> Path:
+        """Writes `release/` again and `export/`, with the winner's weights and code, and returns the model card's path.
+
+        Raises `BadInput` if nothing may be released or the rule names no winner.
+        """
+        from dpsweep.reports.disclosure.formats import formats_written_in_release
+        from dpsweep.reports.pages.model_export import write_release_and_export
+
+        formats = formats_written_in_release(self.folder / "release")
+        return write_release_and_export(self.folder, ledger_of_sweep_folder(self.folder), formats)
+
     def report(self) -> Path:
         """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""
         from dpsweep.reports.pages.page_memory import redraw_report_if_outdated
@@ -311,6 +322,8 @@ def sweep(overrides: Sequence[str] = (), *, again: bool = False, **keywords: Any
     goes on.
     """
     words = overrides_with_keywords(overrides, keywords)
+    if not isinstance(again, bool):
+        raise BadInput(f"Expected again={again!r} to be True or False: True may charge once more.")
     return _charge_and_run_sweep(Verb.SWEEP, [*words, AGAIN] if again else words)
 
 

@@ -24,8 +24,8 @@ from dpsweep.accounting.selection.interface import rule_from_config
 def restore_ledger(arguments: Sequence[str]) -> None:
     """`dpsweep budget restore [--backup FILE | --as-another] [FOLDER...]` restores a ledger from what is known.
 
-    With `--as-another` a copy of a ledger goes on as another one, charged up to what is remembered of the first. With
-    `--new-witness` the witness that DPSWEEP_WITNESS names takes the place of one that is lost.
+    With `--as-another` a copy of a ledger goes on as another one, charged up to what is remembered of the first.
+    With `--new-witness` the witness that DPSWEEP_WITNESS names takes the place of one that is lost.
     """
     options = _parse_restore_options(arguments)
     place = Ledger.user_ledger_place()

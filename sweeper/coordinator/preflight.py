@@ -34,7 +34,13 @@ from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.job.devices import is_torch_built_for_cuda
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.timing.step_timing import time_training_steps_in_new_process, time_training_steps_of_shapes
-from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, step_shapes_by_timing_key
+from dpsweep.sweeper.timing.time_estimate import (
+    FIRST_STEP_FAILED,
+    Cost,
+    Speeds,
+    configs_of_plan_runs,
+    step_shapes_by_timing_key,
+)
 from dpsweep.sweeper.trial.spec import dataset_from_config, declaration_from_config
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.features.extracted import Extracted
@@ -237,7 +243,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
         else:
             times = time_training_steps_of_shapes(*steps, known)
     except (ValueError, TypeError, RuntimeError) as cause:
-        raise BadInput(f"A first step of training failed on random records: {cause}") from cause
+        raise BadInput(f"{FIRST_STEP_FAILED}: {cause}") from cause
     return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))
 
 

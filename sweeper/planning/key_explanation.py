@@ -60,7 +60,7 @@ def _choice_lines(*, for_papers: bool) -> Iterator[str]:
 
 
 def explanation_text(word: str) -> str:
-    """What a key (`trainer.lr`, or `lr`), a group (`trainer`) or a choice (`trainer=dpsgd`) means.
+    """What a key (`trainer.lr`, or `lr`), a group (`trainer`) or a choice (`trainer=dpsgd`, or `dpsgd`) means.
 
     Raises `BadInput` for a word that is none of them.
     """
@@ -78,6 +78,9 @@ def explanation_text(word: str) -> str:
         return "\n\n".join((*group_lines, *map(_key_explanation, found)))
     if word.split(".")[0].split("/")[0] == HYDRA:
         return _HYDRA
+    choices = [_explain_choice_and_its_keys(group, word) for group, all_ in choices_by_group().items() if word in all_]
+    if choices:
+        return "\n\n".join(choices)
     if word in SYNONYMS:
         return explanation_text(SYNONYMS[word].format(word))
     raise BadInput(unknown_key_sentence(word, ()))

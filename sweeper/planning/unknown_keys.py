@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -51,8 +52,18 @@ IN_CHECKOUT = (
     "run this command in a checkout, or say where your own experiments are (--config-dir)."
 )
 
-CHOICES_OF_OTHER_TOOLS = {"optuna": "tpe", "hyperopt": "tpe", "bayes": "gp", "bayesian": "gp", "skopt": "gp"}
-"""Our choice by another tool's name for it."""
+CHOICES_OF_OTHER_TOOLS = {
+    **dict.fromkeys(("optuna", "hyperopt"), "tpe"),
+    **dict.fromkeys(("bayes", "bayesian", "skopt"), "gp"),
+    **dict.fromkeys(("mse", "l2"), "squared_error"),
+    **dict.fromkeys(("mae", "l1"), "absolute_error"),
+    **dict.fromkeys(("bce", "bce_with_logits"), "binary_cross_entropy"),
+    **dict.fromkeys(("liu_talwar", "lt"), "random_stopping"),
+    **dict.fromkeys(("papernot_steinke", "ps"), "private_selection"),
+    **dict.fromkeys(("moments", "moments_accountant"), "rdp"),
+    "adamw": "dpadam",
+}
+"""Our choice by another tool's or a paper's name for it."""
 
 SIMILAR = 0.7
 """The least similarity, of difflib's ratio, at which a word is proposed."""
@@ -92,14 +103,17 @@ def unknown_choice_sentence(group: str, choice: str, error: BaseException | None
         choice = choice.rpartition("/")[2]  # behind its scale
     if not options and group == EXPERIMENT:
         return IN_CHECKOUT
-    hint = _did_you_mean_question(
+    hint = _hint_for_own_part(group, choice) or _did_you_mean_question(
         CHOICES_OF_OTHER_TOOLS.get(choice, choice), options, f"{group}="
-    ) or _hint_for_own_part(group, choice)
+    )
     return f"Expected {group}={choice} to be one of {', '.join(options)}.{hint}"
 
 
 def _hint_for_own_part(group: str, choice: str) -> str:
     """What to type for a file or a class of the user's own; empty for a word that looks like neither."""
+    for folder in ("conf", "."):
+        if choice in {path.stem for path in Path(folder, group).glob("*.yaml")}:
+            return f" {Path(folder, group, choice)}.yaml is found with `--config-dir {folder}`."
     if group == "dataset" and "." in choice:
         return f" For a table of your own: dpsweep declare {choice}."
     if group in ("model", "trainer") and "." in choice:
@@ -136,14 +150,24 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
     if ours := translate_foreign_override(key, value, words):
         return f"Expected {word} in dpsweep's words: {ours}.{_hint_to_name_method(ours, words)}"
     if key.count(".") > 1 and key.endswith("._target_"):
-        group = key.partition(".")[0]
+        group, outer = key.partition(".")[0], key.removesuffix("._target_")
+        if outer in known:
+            return f"Expected {word} with its arguments in braces: '{outer}={{_target_: {value}}}'."
         return (
             f"Expected {word} in a file of your own, {group}/NAME.yaml, with all parts of the {group}: "
-            f"--config-dir . {group}=NAME chooses it, and docs/your_{group}.md has one."
+            f"--config-dir . {group}=NAME chooses it{_PAGE_OF_GROUP.get(group, '')}."
         )
     names = [name for name in known if not is_key_users_never_set(name)]
     similar = _did_you_mean_question(key, [*names, *SHORT_WORDS, *choices_by_group()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
+
+
+_PAGE_OF_GROUP = {
+    "trainer": ", and docs/your_trainer.md has one",
+    "model": ", and docs/your_model.md says what a class needs",
+    "dataset": ", and docs/your_data.md has some",
+}
+"""What a page of ours says of a user's own choice in a group."""
 
 
 def _axis_of_hydra_key_sentence(word: str) -> str:
@@ -200,7 +224,9 @@ def _key_of_another_choice_sentence(key: str, word: str, words: Sequence[str], r
         runs = f"every method that runs ({', '.join(running)})" if len(running) > 1 else f"{running[0]}, which runs"
         example = COMMON if COMMON in having else having[0]
         return f"Expected {word} to be a key of {runs}. Name a method that has it: {group}={example} {word}."
-    return f"Expected {word} beside a choice of {group} that has this key: {', '.join(having)}."
+    chosen = [one for one in words if one.startswith(f"{group}=") and "," not in one]
+    own = f" `dpsweep help {chosen[0]}` lists the keys of that one." if chosen else ""
+    return f"Expected {word} beside a choice of {group} that has this key: {', '.join(having)}.{own}"
 
 
 def _choices_with_key(key: str) -> list[str]:

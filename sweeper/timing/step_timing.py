@@ -155,8 +155,14 @@ class _ShapeTimer:
         """The probe of a shape; raises ValueError if its model cannot be trained."""
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declaration_from_config
-        from dpsweep.trainers.declarations.losses import CrossEntropy, target_shape
+        from dpsweep.trainers.declarations.losses import (
+            CrossEntropy,
+            require_loss_of_each_example_alone,
+            target_shape,
+        )
+        from dpsweep.trainers.engines.interface import trainable_parameters
         from dpsweep.trainers.methods.transforms import require_bounded_lengths
+        from dpsweep.trainers.methods.updates import require_finite_direction_of_each_row_alone
         from dpsweep.trainers.models.checks import (
             are_outputs_probabilities,
             require_output_shape,
@@ -169,8 +175,13 @@ class _ShapeTimer:
         inputs = tuple(declared.dataset.shape)
         model = make_model(shape.config, "estimate")
         require_separate_examples(model, inputs)
-        require_output_shape(model, inputs, declared.dataset.classes, target_shape(declared.loss, inputs))
+        classes, positions = declared.dataset.classes, target_shape(declared.loss, inputs)
+        require_output_shape(model, inputs, classes, positions)
+        require_loss_of_each_example_alone(declared.loss, classes, *positions)
         check_saved_weights_reload(model)
+        require_finite_direction_of_each_row_alone(
+            declared.trainer.update, sum(parameter.numel() for parameter in trainable_parameters(model))
+        )
         if isinstance(declared.loss, CrossEntropy) and are_outputs_probabilities(model, inputs):
             print_error(
                 "The outputs of this model are probabilities, as behind a softmax, and loss=cross_entropy takes the "

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json, write_json
+from dpsweep.accounting.printing import print_error
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from dpsweep.accounting.records.plan import Plan
 
 TIMEOUT_SECONDS = 300
+
+FIRST_STEP_FAILED = "A first step of training failed on random records"
+"""How a refusal of a model, method or data set begins that cannot be trained."""
 
 COMPANY = 16
 """The largest number of stacked points that are timed: a step of more takes as long for each of them."""
@@ -132,12 +136,14 @@ def estimated_wall_seconds_of_plan(
 def rough_duration_text(seconds: float) -> str:
     """An estimated time in one unit, by its length.
 
-    >>> rough_duration_text(0.2), rough_duration_text(125), rough_duration_text(7322)
-    ('about 1 s', 'about 2 min', 'about 2.0 h')
+    >>> rough_duration_text(0.2), rough_duration_text(125), rough_duration_text(7322), rough_duration_text(4600000)
+    ('about 1 s', 'about 2 min', 'about 2.0 h', 'about 53 days')
     """
     if seconds < 90:
         return f"about {max(1, round(seconds))} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"about {seconds / 60:.0f} min"
+    return f"about {seconds / 3600:.1f} h" if seconds < 3 * 86400 else f"about {seconds / 86400:.0f} days"
 
 
 def configs_of_plan_runs(plan: Plan) -> list[Config]:
@@ -194,10 +200,18 @@ def time_shapes_in_background(
 ) -> Iterator[Callable[[], list[Cost] | None]]:
     """The costs of these shapes, timed in a separate process that runs in the background.
 
-    Yields a function that waits for the answer, None if there is none; the process is ended on exit.
+    Yields a function that waits for the answer, None if there is none; the process is ended on exit. If a step fails,
+    the function prints that a sweep would refuse the plan, and why.
     """
     with timing_process(shapes, device, threads, most, variables=variables) as answer:
-        yield lambda: [Cost(**cost) for cost in costs] if (costs := answer().get("costs")) else None
+
+        def wait_for_costs() -> list[Cost] | None:
+            times = answer()
+            if "refusal" in times:
+                print_error(f"A sweep would refuse this plan. {FIRST_STEP_FAILED}: {times['refusal']}")
+            return [Cost(**cost) for cost in times["costs"]] if times.get("costs") else None
+
+        yield wait_for_costs
 
 
 def timing_key_of_config(config: Config) -> str:

@@ -33,15 +33,18 @@ def stacked_or_engine_gradient_sums(
     """Gradient sums of stacked models if the models can be stacked (faster even for one), else by the engine.
 
     The models have this configuration, but for numbers of their methods. An engine sums in `machine.processes`
-    processes; stacked models and augmented copies take one.
+    processes; stacked models and augmented copies take one. Raises ValueError for a loss that mixes examples.
     """
+    from dpsweep.trainers.declarations.losses import require_loss_of_each_example_alone, target_shape
     from dpsweep.trainers.engines.stacked import Stack
     from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 
+    loss, dataset = declaration.loss, declaration.dataset
+    require_loss_of_each_example_alone(loss, dataset.classes, *target_shape(loss, tuple(dataset.shape)))
     records = train.to(machine.device)
     if most_stacked_points(config):
         log.info("engine stacked")
-        stack = Stack.from_model(models[0], declaration.loss)
+        stack = Stack.from_model(models[0], loss)
         yield StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
         return
     sums = EngineSums(
@@ -50,7 +53,7 @@ def stacked_or_engine_gradient_sums(
         records=records,
         device=machine.device,
         chunk=machine.chunk,
-        loss=declaration.loss,
+        loss=loss,
         augmentation=declaration.augmentation,
         draws=[one.augmentation for one in streams],
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.data.records import IGNORED
+from dpsweep.trainers.user_modules import is_of_users_own_class
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -375,6 +376,57 @@ class NextToken(Loss):
 def _target_counts_per_text(targets: Tensor) -> Tensor:
     """The number of targets of each text [n], 1 where there is none."""
     return (targets != IGNORED).sum(dim=1).clamp(min=1)
+
+
+def require_loss_of_each_example_alone(loss: Loss, *output_shape: int) -> None:
+    """Raises ValueError unless a user's own loss takes each example on its own, for random outputs of this shape.
+
+    *Guarantee*: a gradient or a quality that depends on other examples would change with them by more than the bound
+    that is charged. So both are compared with those of each example alone; the gradient also as runs that are trained
+    together ask for it, of outputs [runs, classes, n] with targets [n].
+    """
+    if not is_of_users_own_class(loss):
+        return
+    kind = type(loss)
+    contract = (
+        f"Expected loss={kind.__module__}.{kind.__name__} to keep the contract of {Loss.__module__}.Loss: the loss is "
+        "the sum over examples, and an example's loss, gradient, and quality in [0, 1] depend on its own outputs and "
+        "target alone, in outputs [n, classes] and [runs, classes, n]."
+    )
+    try:
+        mistake = _difference_from_each_example_alone(loss, output_shape)
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(f"{contract} {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}.") from error
+    if mistake:
+        raise ValueError(f"{contract} Got {mistake}.")
+
+
+def _difference_from_each_example_alone(loss: Loss, output_shape: Sequence[int]) -> str:
+    """Which result of the loss differs for examples in a batch and alone; empty if none does."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for scale in (1.0, 10.0):
+        outputs = scale * torch.randn(4, *output_shape, generator=generator, dtype=torch.float64)
+        targets = loss.unlikely_targets(outputs)
+        singles = [(outputs[row : row + 1].clone().requires_grad_(), targets[row : row + 1]) for row in range(4)]
+        losses = [loss(*single) for single in singles]
+        gradient = torch.cat([torch.autograd.grad(one, own)[0] for one, (own, _) in zip(losses, singles, strict=True)])
+        quality = torch.cat([loss.quality(own.detach(), target) for own, target in singles])
+        pairs = {
+            "the loss": (loss(outputs, targets), torch.stack(losses).sum().detach()),
+            "the gradient": (loss.gradient(outputs, targets), gradient),
+            "the quality": (loss.quality(outputs, targets), quality),
+        }
+        if outputs.ndim == 2 and not loss.several_labels:
+            runs = outputs.T.expand(2, -1, -1).clone()
+            pairs["the gradient of several runs"] = loss.gradient(runs, targets), gradient.T.expand(2, -1, -1)
+        for name, (together, alone) in pairs.items():
+            if together.shape != alone.shape or not torch.allclose(together, alone.to(together), rtol=1e-6, atol=1e-9):
+                return f"{name} of a batch unlike that of its examples alone"
+        if not ((quality >= 0) & (quality <= 1)).all():
+            return "a quality outside [0, 1]"
+    return ""
 
 
 def target_shape(loss: Loss, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, TANG_2024, Work
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
-from dpsweep.trainers.user_modules import error_as_one_line
+from dpsweep.trainers.user_modules import error_as_one_line, is_of_users_own_class
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -212,10 +212,6 @@ class AdamWithoutSecondMoments(Update[FirstMoment]):
         return FirstMoment(first=first, steps=steps), first / (1 - self.beta1**steps) / (noise_std + self.eps)
 
 
-OURS = __name__.partition(".")[0]
-"""The package whose updates raise no error of a user's."""
-
-
 def first_state_of_update(update: Update[State], weights: Tensor) -> State:
     """The state before the first step; an error of a user's own update is a ValueError that says what it must do."""
     with _name_own_update_in_errors(update):
@@ -233,19 +229,45 @@ def next_state_and_direction(
     return state, direction
 
 
+def require_finite_direction_of_each_row_alone(update: Update[Any], parameters: int) -> None:
+    """Raises ValueError unless two steps of a user's own update, of two runs at once, are finite and kept apart."""
+    import torch
+
+    if not is_of_users_own_class(update):
+        return
+    weights, *gradients, others = torch.randn(4, 2, parameters, generator=torch.Generator().manual_seed(0))
+
+    def directions_of_first_run(second_gradients: Sequence[Tensor]) -> list[Tensor]:
+        with torch.random.fork_rng(devices=[]):  # an update that draws random numbers draws the same ones
+            torch.manual_seed(0)
+            directions = Directions([update] * 2, [first_state_of_update(update, row) for row in weights])
+            pairs = zip((first for first, _ in gradients), second_gradients, strict=True)
+            return [directions(torch.stack(pair), torch.ones(2, 1))[0].clone() for pair in pairs]
+
+    with _name_own_update_in_errors(update):
+        hash(update)
+    once, again = directions_of_first_run([second for _, second in gradients]), directions_of_first_run(list(others))
+    with _name_own_update_in_errors(update):
+        if not all(direction.isfinite().all() for direction in once):
+            raise ValueError("got a direction that is not finite for a random gradient")
+        if not all(map(torch.allclose, once, again)):
+            raise ValueError("got another direction for a run where the gradients of the run beside it were others")
+
+
 @contextmanager
 def _name_own_update_in_errors(update: Update[Any]) -> Iterator[None]:
     """Turns every exception of a user's own update into a ValueError with its name and the interface's contract."""
     try:
         yield
     except Exception as error:  # the user's own code may raise anything
-        kind = type(update)
-        if kind.__module__.partition(".")[0] == OURS:
+        if not is_of_users_own_class(update):
             raise
+        kind = type(update)
         raise ValueError(
             f"Expected update={kind.__module__}.{kind.__name__} to keep the contract of {Update.__module__}.Update: "
-            "start(weights) gives a state, and direction(state, gradient, noise_std) gives the next state and a "
-            f"direction of the gradient's shape. {error_as_one_line(error)}."
+            "start(weights) gives a state, None or a dataclass of tensors, and direction(state, gradient, noise_std) "
+            "gives the next state and a direction of the gradient's shape, finite, each row by the same row of state "
+            f"and gradient alone. {error_as_one_line(error)}."
         ) from error
 
 
@@ -257,7 +279,10 @@ class Directions:
         for row, update in enumerate(updates):
             rows.setdefault(update, []).append(row)
         self._rows = rows
-        self._states = {update: _join_states([states[row] for row in own]) for update, own in rows.items()}
+        self._states = {}
+        for update, own in rows.items():
+            with _name_own_update_in_errors(update):
+                self._states[update] = _join_states([states[row] for row in own])
 
     def __call__(self, gradients: Tensor, noise_std: Tensor) -> Tensor:
         """The directions [K, P] for these gradients [K, P] with noise of these standard deviations [K, 1]."""

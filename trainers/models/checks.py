@@ -286,6 +286,13 @@ def _refuse_dependent_outputs(model: nn.Module, shape: tuple[int, ...]) -> None:
     outputs = _output_tensor_for_batch(model, batch.requires_grad_(batch.is_floating_point()))
     if outputs.ndim < 2 or len(outputs) != _PROBES:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
+    if not outputs.isfinite().all():
+        raise ValueError(f"Expected model={type(model).__name__} to give finite outputs for random inputs.")
+    if batch.requires_grad and not outputs.requires_grad:
+        raise ValueError(
+            f"Expected model={type(model).__name__} to compute its outputs with gradients: without torch.no_grad(), "
+            "detach() or numpy in forward."
+        )
     weights = _draw_standard_normal(generator, *outputs.shape)
     rows = range(_PROBES) if batch.requires_grad else ()
     alone = all(_depends_on_row_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)

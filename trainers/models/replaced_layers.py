@@ -126,9 +126,10 @@ def attach_adapters(model: nn.Module, lora: Lora, generator: torch.Generator | N
     }
     matching = [name for name in layers if name.rpartition(".")[2] in lora.targets]
     if not matching:
-        known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in layers)) or "no linear layer"
+        known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in layers)) or "none"
         raise ValueError(
-            f"Expected adapter.targets=[{', '.join(lora.targets)}] to name a layer of the model; it has {known}."
+            f"Expected adapter.targets=[{', '.join(lora.targets)}] to name a layer of the model; its linear layers: "
+            f"{known}."
         )
     for name in matching:
         parent, _, last = name.rpartition(".")

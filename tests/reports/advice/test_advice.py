@@ -134,8 +134,8 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
         "  88.0 % ± 1.2 where a map and a model may be shown (map)",
     ]
     assert list(advice_sentence_lines(compared(), "visits")) == [
-        "No search was measured on visits. `dpsweep advise` ranks ways of searching on small, the measured data set "
-        "that is nearest in size."
+        "No search with such inputs was measured on visits. `dpsweep advise` ranks ways of searching on small, the "
+        "measured data set that is nearest in size."
     ]
     _, with_map, one = compared().outcomes
     ends = {
@@ -190,7 +190,7 @@ def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) 
 def test_the_curators_page_says_it_and_the_release_does_not(program: Program, ledger: Ledger) -> None:
     words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_norm=1", "privacy.epsilon=3", *LIGHT)
     folder = folder_of(program(*words))
-    said = "No search was measured on digits"
+    said = "No search with such inputs was measured on digits"
     assert said in " ".join((folder / "curator" / "report.html").read_text().split())
     assert said not in " ".join(write_release(folder, ledger).read_text().split())
 

@@ -101,6 +101,15 @@ def test_rows_are_found_by_what_they_say(page: Any) -> None:
     assert page.locator("output").inner_text() == ""
 
 
+def test_a_table_with_rows_below_its_end_has_a_shadow_there(page: Any) -> None:
+    frame = page.locator(".scroll:has(table[data-sortable])")
+    assert frame.evaluate("frame => frame.scrollHeight > frame.clientHeight")
+    layers = frame.evaluate("frame => getComputedStyle(frame).backgroundAttachment")
+    assert layers == "local, scroll", "the paper moves with the rows, and covers the shadow at the last one"
+    page.get_by_role("searchbox", name="Show rows with").fill("DP-NSGD 0.05")
+    assert frame.evaluate("frame => frame.scrollHeight === frame.clientHeight")
+
+
 def test_a_cell_says_its_point_to_mouse_and_keyboard(page: Any) -> None:
     cells = page.locator(".cells").first.locator("label")
     words = [text.split() for text in cells.locator("span").all_text_contents()]

@@ -117,6 +117,19 @@ def test_three_sweeps_are_reported_released_and_checked(
     assert lines[-2].startswith("comparison.html: holds: ")
 
 
+def test_folders_that_only_a_plan_has_written_are_left_out_of_several(
+    several: Several, blank_pictures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (swept,) = several(one={"axes": CLIPPED})
+    planned = swept.parent / "planned"
+    planned.mkdir()
+    (planned / "plan.json").write_bytes((swept / "plan.json").read_bytes())
+    cli.report([str(planned), str(swept)])
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [str(swept / "curator" / "report.html")]
+    assert shown.err.splitlines() == [f"{planned} is left out: its plan was never run."]
+
+
 def lower_price(record: Any) -> None:
     record["sweeps"][0]["epsilon"].update(value=0.5, text="0.5")
 

@@ -136,7 +136,10 @@ def test_ranks_are_an_axis_and_the_same_command_is_the_same_plan(program: Progra
     ("more", "words"),
     [
         (("adapter.rank=0",), "Expected adapter.rank=0"),
-        (("adapter.targets=[attention]",), "to name a layer of the model; it has query, key, value, dense, head."),
+        (
+            ("adapter.targets=[attention]",),
+            "its linear layers: query, key, value, dense, head.",
+        ),
         pytest.param(("model.path=/nowhere",), "to be a folder with", marks=pytest.mark.long),
         (("model.path=bert",), "Expected model.path=bert to be an absolute path of a folder."),
         (("model.trained=encoder",), "to be frozen with adapter=lora"),

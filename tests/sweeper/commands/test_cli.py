@@ -12,6 +12,9 @@ import pytest
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.printing import wrap_lines_below_last_column
+from dpsweep.sweeper.commands import cli
+from dpsweep.sweeper.commands.cli import VERBS
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.reports.disclosure.forms import NAMES
@@ -47,6 +50,17 @@ def test_help_lists_groups_and_exit_codes(program: Program) -> None:
         assert words in done.stdout
     verbs = program("--help", module="dpsweep.sweeper.commands.cli")
     assert all(verb in verbs.stdout for verb in ("sweep", "plan", "budget", "verify", "report", "release"))
+
+
+def test_the_help_of_each_verb_fits_a_terminal_and_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, verb in VERBS.items():
+        text = "\n".join((verb.line, verb.example, verb.hint()))
+        assert verb.example.startswith(f"dpsweep {name}") or not verb.usage
+        wrapped = wrap_lines_below_last_column(f"  {verb.example}\n{text}", 80).splitlines()
+        assert max(map(len, wrapped)) <= 80
+        assert wrapped[0].strip() == verb.example, "not broken"
+    cli.budget(["--help"])
+    assert not any(line.startswith(" ") for line in capsys.readouterr().out.splitlines())
 
 
 def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
@@ -208,12 +222,13 @@ def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger:
     planned = program("plan", "dataset=digits", "accountant=rdp", module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     (path,) = tmp_path.rglob("plan.json")
-    ledger.open_account("digits", Guarantee(epsilon=24.0, delta=1e-4))
     verbs = ("verify",), ("budget", "verify")
-    for verb in verbs:
-        done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
-        assert done.returncode == 0, done.stderr
-        assert "was only planned: the ledger has no charge of it, and the folder no runs" in done.stdout
+    for account in ("another", "digits"):  # the plan's own account may not be open yet
+        ledger.open_account(account, Guarantee(epsilon=24.0, delta=1e-4))
+        for verb in verbs:
+            done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
+            assert done.returncode == 0, done.stderr
+            assert "was only planned: the ledger has no charge of it, and the folder no runs" in done.stdout
     for made in ("trials", "release"):
         (path.parent / made).mkdir()
         for verb in verbs:

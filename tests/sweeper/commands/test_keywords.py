@@ -91,6 +91,7 @@ def test_a_wrong_keyword_is_one_sentence(keywords: dict[str, object], sentence: 
         dpsweep.sweep(["steps=3"], **keywords)
 
 
-def test_a_string_is_no_list_of_overrides() -> None:
+@pytest.mark.parametrize("overrides", ["dataset=digits", 3, [3], {"dataset": "digits"}, None])
+def test_what_is_no_list_of_overrides_is_refused(overrides: object) -> None:
     with pytest.raises(BadInput, match="to be a list of words"):
-        dpsweep.plan("dataset=digits")
+        dpsweep.plan(overrides)  # type: ignore[arg-type]

@@ -159,6 +159,48 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     assert Ledger(folder / "ledger.sqlite").account_names() == ()
 
 
+LOSSES = """
+from dpsweep.trainers.declarations.losses import CrossEntropy
+
+
+class Focal(CrossEntropy):
+    '''(1 - p)^2 times the cross-entropy; its quality is ours.'''
+
+    def __call__(self, outputs, targets):
+        logs = outputs.log_softmax(1).gather(1, targets[:, None])[:, 0]
+        return -((1 - logs.exp()) ** 2 * logs).sum()
+
+    def gradient(self, outputs, targets):
+        every = targets.expand(len(outputs), *outputs.shape[2:])
+        chosen = outputs.softmax(1).gather(1, every[:, None])
+        by_log = -((1 - chosen) ** 2) + 2 * chosen * (1 - chosen) * chosen.log()
+        return -super().gradient(outputs, targets) * by_log
+
+
+class Contrastive(Focal):
+    def __call__(self, outputs, targets):
+        return super().__call__(outputs - outputs.mean(0), targets)
+"""
+
+
+@pytest.mark.parametrize("name", ["Focal", "Contrastive"])
+def test_a_loss_of_the_users_own_trains_unless_it_compares_examples(
+    program: Program, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "own_loss.py").write_text(LOSSES)
+    (tmp_path / "loss").mkdir()
+    (tmp_path / "loss" / "own.yaml").write_text(f"_target_: own_loss.{name}\n")
+    words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", "steps=3", "accountant=rdp")
+    done = program("--config-dir", str(tmp_path), *words, "accountant.witnesses=[]", "page=false", "loss=own")
+    if name == "Focal":
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 2, done.stderr
+    assert "Expected loss=own_loss.Contrastive to keep the contract of" in done.stderr
+    assert "Got the loss of a batch unlike that of its examples alone." in done.stderr
+    assert Ledger(tmp_path / "ledger.sqlite").account_names() == ()
+
+
 @pytest.mark.long
 def test_attention_and_recurrence_are_trained_by_the_fused_engine(program: Program, folder: Path) -> None:
     given = ("model._target_=my_model.Attentive", f"+model.head={folder / 'head.pt'}", f"data={folder}")

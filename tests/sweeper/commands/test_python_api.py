@@ -61,6 +61,10 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert {"deployments_registry.yaml", "model.cdx.json"} < {path.name for path in page.parent.iterdir()}
     assert (page.parent / "methods.tex").read_text() == f"{swept.methods.text}\n"
     assert "@misc{dpsweep," in swept.methods.bibtex
+    card = swept.export()
+    assert card.parent == swept.folder / "export"
+    assert (card.parent / "model.safetensors").read_bytes() == (page.parent / "model.safetensors").read_bytes()
+    assert (page.parent / "model.cdx.json").is_file(), "the release keeps its documents"
 
 
 @SEARCHES
@@ -109,6 +113,8 @@ def test_wrong_words_and_empty_accounts_raise_before_any_charge() -> None:
     with pytest.raises(BudgetRefused):
         dpsweep.sweep([*QUICK, "privacy.epsilon=4", "budget.epsilon=1"])
     assert Ledger(Ledger.user_ledger_place()).statement("digits").charges == ()
+    with pytest.raises(BadInput, match="Expected again='no' to be True or False"):
+        dpsweep.sweep(QUICK, again="no")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match=r"plan\.json"):
         dpsweep.results("nowhere")
 

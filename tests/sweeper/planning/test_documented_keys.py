@@ -59,6 +59,23 @@ def test_keys_groups_choices_and_other_tools_words_are_explained(word: str) -> N
     assert "Expected" not in explanation_text(word)
 
 
+@pytest.mark.parametrize(
+    ("word", "choice"), [("dpsgd", "trainer=dpsgd"), ("random_stopping", "tuning=random_stopping")]
+)
+def test_a_choice_is_explained_by_its_own_name(word: str, choice: str) -> None:
+    assert explanation_text(word) == explanation_text(choice)
+
+
+def test_a_name_in_several_groups_is_explained_in_each() -> None:
+    assert {line.partition(":")[0] for line in explanation_text("none").splitlines() if line} >= {
+        *("adapter=none", "augmentation=none", "features=none", "logger=none")
+    }
+
+
+def test_a_method_without_a_comment_of_its_own_is_explained_as_a_method() -> None:
+    assert "trainer.lr = 0.03: Steps have this learning rate." in explanation_text("trainer=dpadam")
+
+
 @pytest.mark.parametrize("word", ["hydra", "hydra.run.dir", "hydra/launcher", "hydra.launcher.n_jobs"])
 def test_hydras_own_keys_are_said_to_be_documented_elsewhere(word: str) -> None:
     told = explanation_text(word)

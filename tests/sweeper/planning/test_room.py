@@ -94,6 +94,26 @@ def _lrs(count: int) -> str:
     return ",".join(str(lr) for lr in range(1, count + 1))
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "fits", "raised"),
+    [
+        (1.0, 9.5e-5, "What would fit: privacy.delta=5e-6. ", "budget.delta=..."),
+        (1.0, 1e-4, "Nothing more fits. ", "budget.delta=..."),
+        (24.0, 1e-4, "Nothing more fits. ", "budget.epsilon=... budget.delta=..."),
+        (24.0, 1e-6, "Nothing more fits. ", "budget.epsilon=..."),
+    ],
+    ids=["less delta is left", "no delta is left", "nothing is left", "no epsilon is left"],
+)
+def test_the_advice_raises_the_part_of_the_budget_that_is_short(
+    compose_priced: Compose, ledger: Ledger, epsilon: float, delta: float, fits: str, raised: str
+) -> None:
+    priced = compose_priced([*GRID, "privacy.epsilon=8", "privacy.delta=1e-5"])
+    opened(ledger, Addition())
+    ledger.record_outside_cost("digits", Guarantee(epsilon=epsilon, delta=delta), "a pilot study")
+    said = advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("digits"))
+    assert said == f"{fits}`dpsweep budget raise dataset=digits {raised}` raises the budget on the record."
+
+
 @POLICIES
 def test_other_rules_are_offered_if_the_ledger_would_take_them(
     compose_priced: Compose, ledger: Ledger, policy: Policy

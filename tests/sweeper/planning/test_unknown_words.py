@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from dpsweep.sweeper.planning.keys import choices_by_group, documented_keys, is_root_of_key_known
-from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, translate_foreign_override
+from dpsweep.sweeper.planning.unknown_keys import (
+    CHOICES_OF_OTHER_TOOLS,
+    SYNONYMS,
+    translate_foreign_override,
+    unknown_choice_sentence,
+    unknown_key_sentence,
+)
+from tests.source_files import ROOT
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 CLI = "dpsweep.sweeper.commands.cli"
@@ -36,6 +44,7 @@ CLI = "dpsweep.sweeper.commands.cli"
         (["epochs=1", "score=public", "sampler.batch_size=1000"], "in dpsweep's words: steps=5."),
         (["trainer.clip_norm=1"], "to be a key of dpnsgd, which runs. Name a method that has it: trainer=dpsgd"),
         (["trainer=dpadam", "trainer.momentum=0.3"], "beside a choice of trainer that has this key: dpmomentum."),
+        (["dataset=npz", "dataset.file=x.npz"], "`dpsweep help dataset=npz` lists the keys of that one."),
         (["foo"], "Expected foo to be KEY=VALUE"),
         (["trainer.lr=[0.1"], "check its brackets"),
         (["trainer.lr=np.logspace(-2, 1, 4)"], "as a list of values: trainer.lr=0.01,0.1,1,10."),
@@ -62,6 +71,7 @@ CLI = "dpsweep.sweeper.commands.cli"
             "Expected trainer=Decimal to inherit from dpsweep.train",
         ),
         (["trainer.update._target_=mine.Mine"], "in a file of your own, trainer/NAME.yaml, with all parts of the"),
+        (["dataset=torch_dataset", "dataset.source._target_=a.B"], "in braces: 'dataset.source={_target_: a.B}'."),
         (["privacy.epsilon=${oc.env:NOWHERE_SET}"], "the environment variable NOWHERE_SET to be set"),
     ],
 )
@@ -75,6 +85,12 @@ def test_a_wrong_word_is_answered_with_the_right_one(
     assert "usage:" not in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.rglob("plan.json")) == []
+
+
+def test_pages_that_are_named_for_an_own_choice_exist() -> None:
+    for group in choices_by_group():
+        for page in re.findall(r"docs/\w+\.md", unknown_key_sentence(f"{group}.part._target_", [])):
+            assert (ROOT / page).is_file()
 
 
 def test_all_missing_values_are_named_at_once_with_their_meanings(program: Program) -> None:
@@ -121,6 +137,39 @@ def test_verbs_have_help_and_a_typo_is_answered(program: Program) -> None:
     done = program("swep", module=CLI)
     assert done.returncode == 2
     assert "Did you mean sweep?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("search=optuna", "search=tpe"),
+        ("loss=mse", "loss=squared_error"),
+        ("loss=l1", "loss=absolute_error"),
+        ("tuning=liu_talwar", "tuning=random_stopping"),
+        ("tuning=papernot_steinke", "tuning=private_selection"),
+        ("accountant=moments", "accountant=rdp"),
+        ("trainer=adamw", "trainer=dpadam"),
+    ],
+)
+def test_a_choice_of_another_name_is_answered_with_ours(word: str, ours: str) -> None:
+    assert unknown_choice_sentence(*word.split("=")).endswith(f" Did you mean {ours}?")
+
+
+@pytest.mark.parametrize("folder", ["conf", "."])
+def test_a_file_of_the_users_own_is_found_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder / "dataset").mkdir(parents=True)
+    (tmp_path / folder / "dataset" / "mnist2.yaml").touch()
+    sentence = unknown_choice_sentence("dataset", "mnist2")
+    assert sentence.endswith(f" {Path(folder, 'dataset', 'mnist2.yaml')} is found with `--config-dir {folder}`.")
+
+
+def test_every_choice_of_another_name_is_one_of_ours() -> None:
+    ours = {choice for choices in choices_by_group().values() for choice in choices}
+    assert set(CHOICES_OF_OTHER_TOOLS.values()) <= ours
+    assert not set(CHOICES_OF_OTHER_TOOLS) & ours
 
 
 @pytest.mark.parametrize("name", sorted(SYNONYMS))

@@ -48,6 +48,18 @@ def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Comp
     )
 
 
+def test_a_plan_whose_first_step_fails_says_that_a_sweep_would_refuse_it(
+    compose_priced: Compose, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = compose_priced([*GRID, "model=cnn"]).plan
+    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
+    with speeds.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as costs:
+        assert costs() is None
+    assert capsys.readouterr().err.startswith(
+        "A sweep would refuse this plan. A first step of training failed on random records: Expected shape=[1, 8, 8]"
+    )
+
+
 def _reader(own: Callable[..., Any], of_meta: Callable[[torch.Tensor], Any]) -> Callable[..., Any]:
     return lambda tensor, *rest: of_meta(tensor) if tensor.device.type == "meta" else own(tensor, *rest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dpsweep.trainers.declarations.losses import (
     Loss,
     NumberLoss,
     SquaredError,
+    require_loss_of_each_example_alone,
 )
 
 LOSSES = {
@@ -167,3 +169,64 @@ def test_one_label_of_two_values_is_a_class() -> None:
         ValueError, match=r"^Expected dataset\.classes=1 >= 2 labels with loss=binary_cross_entropy; .*"
     ):
         BinaryCrossEntropy().check(1)
+
+
+class Own(CrossEntropy):
+    """A loss of a user's own that keeps the contract, since all that it does is ours."""
+
+
+class MeanOfBatch(Own):
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().__call__(outputs, targets) / len(outputs)
+
+
+class Contrastive(Own):
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().__call__(outputs - outputs.mean(0), targets)
+
+
+class LastDimension(Own):
+    """Right for [n, classes]; for several runs at once the softmax is over examples."""
+
+    def gradient(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().gradient(outputs, targets) + outputs.softmax(dim=-1) - outputs.softmax(dim=1)
+
+
+class RelativeQuality(Own):
+    def quality(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] > outputs[:, 0].mean()).to(outputs.dtype)
+
+
+class LargeQuality(Own):
+    def quality(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 2 + outputs[:, 0] ** 2
+
+
+class Raising(Own):
+    def gradient(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise KeyError("a mistake")
+
+
+@pytest.mark.parametrize(
+    ("loss", "mistake"),
+    [
+        (MeanOfBatch(), "Got the loss of a batch unlike"),
+        (Contrastive(), "Got the loss of a batch unlike"),
+        (LastDimension(), "Got the gradient of several runs of a batch unlike"),
+        (RelativeQuality(), "Got the quality of a batch unlike"),
+        (LargeQuality(), r"Got a quality outside \[0, 1\]"),
+        (Raising(), "KeyError: 'a mistake'"),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Loss) else "",
+)
+def test_an_own_loss_that_mixes_examples_is_refused(loss: Loss, mistake: str) -> None:
+    name = type(loss).__name__
+    with pytest.raises(ValueError, match=rf"^Expected loss=\S*\.{name} to keep the contract of .* {mistake}"):
+        require_loss_of_each_example_alone(loss, 10)
+
+
+@each_loss
+def test_losses_that_keep_the_contract_are_accepted(loss: Loss, classes: int) -> None:
+    own = type(f"Own{type(loss).__name__}", (type(loss),), {"__module__": "mine"})
+    values = {field.name: getattr(loss, field.name) for field in fields(loss)}  # type: ignore[arg-type]
+    require_loss_of_each_example_alone(own(**values), classes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -131,6 +133,20 @@ def test_hidden_global_randomness_is_found_out_and_put_back() -> None:
 def test_what_is_no_classifier_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Expected outputs.shape=\[3\] == \[3, classes\].$"):
         require_separate_examples(Layer(lambda values: values.sum(dim=1)), (4,))
+
+
+@pytest.mark.parametrize(
+    ("function", "condition"),
+    [
+        (lambda values: values * torch.nan, "to give finite outputs for random inputs"),
+        (torch.no_grad()(lambda values: 2 * values), "to compute its outputs with gradients: without torch.no_grad"),
+        (lambda values: 2 * values.detach(), "to compute its outputs with gradients: without torch.no_grad"),
+    ],
+    ids=["nan", "no_grad", "detach"],
+)
+def test_what_no_gradient_can_train_is_refused(function: Callable[[Tensor], Tensor], condition: str) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected model=Layer {condition}"):
+        require_separate_examples(Layer(function), (4,))
 
 
 class Blocks(nn.Module):

@@ -175,12 +175,12 @@ def test_other_architectures_are_bounded_by_the_fused_engine(kind: str) -> None:
 def test_what_does_not_fit_is_refused_by_name() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5).requires_grad_(False), nn.Linear(5, 2))
     with pytest.raises(
-        ValueError, match=r"^Expected adapter.targets=\[query\] to name a layer of the model; it has 1, 2.$"
+        ValueError, match=r"^Expected adapter.targets=\[query\] to name a layer of the model; its linear layers: 1, 2.$"
     ):
         attach_adapters(model, Lora(rank=1, alpha=1.0, targets=("query",)))
     with pytest.raises(ValueError, match=r"^Expected 2 to be frozen with adapter=lora"):
         attach_adapters(model, Lora(rank=1, alpha=1.0, targets=("2",)))
-    with pytest.raises(ValueError, match=r"it has no linear layer.$"):
+    with pytest.raises(ValueError, match=r"its linear layers: none.$"):
         attach_adapters(nn.Flatten(), Lora(rank=1, alpha=1.0, targets=("query",)))
 
 
