@@ -177,12 +177,12 @@ def day(text, form):
 
 
 def inputs(row):
-    """A row, with a value by the name of each column, as the model's inputs; None or an empty text is missing."""
+    """A row, with a value by the name of each column, as the model's inputs; None, NaN or an empty text is missing."""
     numbers = []
     for column in declared["columns"]:
         cell = row[column["name"]]
-        value = "" if cell is None else unicodedata.normalize("NFC", str(cell).strip())
-        if "values" in column:
+        value = "" if cell is None or cell != cell else unicodedata.normalize("NFC", str(cell).strip())
+{empty}        if "values" in column:
             value, unlisted = value or column.get("missing", ""), column.get("unlisted", "refused")
             if value not in column["values"] and unlisted == "refused":
                 raise ValueError(f"Expected {column['name']}={value!r} to be in its list.")
@@ -387,7 +387,11 @@ def _inputs_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, 
         return _WORDS.replace("{encoding}", str(form["encoding"]))
     if form["kind"] == "tokens":
         return SEQUENCE if is_language_model_preprocessing(form) else _TOKENS
-    return _NUMBERS if all(column.keys() == {"name", "low", "high"} for column in form["columns"]) else _COLUMNS
+    texts = list(stored_dataset_attribute_or_none(dataset, "na_values")) if dataset.get("na_values") else []
+    if not texts and all(column.keys() == {"name", "low", "high"} for column in form["columns"]):
+        return _NUMBERS
+    line = f'        value = "" if value in {json.dumps(texts)} else value  # dataset.na_values\n'
+    return _COLUMNS.replace("{empty}", line if texts else "")
 
 
 def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
