@@ -332,8 +332,11 @@ def test_a_backup_of_another_ledger_does_not_restore_one_that_is_gone(tmp_path: 
         restore_ledger_and_describe(path, backup=tmp_path / "other.sqlite", folders=())
 
 
-def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(tmp_path: Path) -> None:
+def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A typo in DPSWEEP_LEDGER opens a fresh account; a copy that goes on as another ledger counts the first one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "a").mkdir()
     first, _ = made(tmp_path / "a" / "one.sqlite")
     first.record_data_and_return_message("digits", DATA)
