@@ -30,6 +30,7 @@ from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
     refusal_after_charge_as_contract_broken,
+    refuse_full_disks,
     remove_leftovers_of_killed_jobs,
     remove_new_empty_folder_at_end,
 )
@@ -263,6 +264,7 @@ class SweepCoordinator:
                 costs=speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
             )
         else:
+            refuse_full_disks(folder)
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
             request.jobs.for_plan(plan.id).try_launcher(self._most_jobs_handed_over(priced, check.costs))
         self._ledger.verify_and_count_entries()
