@@ -84,8 +84,10 @@ def write_results_and_print_report(
         print_error(
             f"The sweep is not finished: {unfinished_runs_text(states, work)}. The same command goes on with these."
         )
-    else:
+    elif troubled < work.total or rule_from_config(plan.rule).draws_in_secret:
         print_line(f"to pass on: {release_command_or_refusal(plan, folder)}")
+    else:
+        print_line("to pass on: nothing, since no run finished")
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
     print_line(result)
     return ExitCode.DONE_WITH_FAILURES if troubled or number_of_unfinished_runs(states, work) else ExitCode.DONE
