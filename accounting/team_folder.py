@@ -22,6 +22,9 @@ TEAM_FILE = "team.json"
 """The file that marks a team's folder."""
 
 TEAM_UMASK = 0o007
+ADMINISTRATOR = 0
+"""The user whose folders are the system's: no rights to them are asked for."""
+
 READABLE_BY_GROUP = 0o640
 
 
@@ -77,16 +80,20 @@ def missing_rights_text(path: Path) -> str:
     whose = f"{place} belongs to {owner} and group {group} with mode {stat.S_IMODE(state.st_mode):04o}"
     team = team_folder_above(place / TEAM_FILE)
     for_group = (state.st_mode & stat.S_IRWXU) >> 3 == state.st_mode & stat.S_IRWXG
-    rights = f"rw{'x' if place.is_dir() else ''} {shlex.quote(str(place))}"
+    member = state.st_gid in (os.getegid(), *os.getgroups())
+    rights = f"+rw{'x' if place.is_dir() else ''} {shlex.quote(str(place))}"
     if state.st_uid == os.geteuid():
-        give = f"give yourself rights: chmod u+{rights}"
-    elif for_group and state.st_gid not in (os.getegid(), *os.getgroups()):
+        give = f"give yourself the rights: chmod u{rights}"
+    elif for_group and not member and state.st_uid != ADMINISTRATOR:
         give = f"an administrator makes {user} a member: usermod -aG {shlex.quote(group)} {shlex.quote(user)}"
     elif team is not None:
         give = f"{owner} gives the group its rights: dpsweep team {shlex.quote(str(team))}"
+    elif member and state.st_uid != ADMINISTRATOR:
+        give = f"{owner} can give rights: chmod g{rights}"
     else:
-        give = f"{owner} can give rights: chmod g+{rights}"
-    return f"{whose}, which keeps {user} out; {give}"
+        give = "use a place of your own, or one that `dpsweep team` makes for several users"
+    absent = os.access(place, os.X_OK) and not os.path.lexists(path)
+    return f"{whose}, which keeps {user} {f'from making {path}' if absent else 'out'}; {give}"
 
 
 def _first_closed_path(path: Path) -> Path:

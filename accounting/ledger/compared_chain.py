@@ -27,6 +27,7 @@ from dpsweep.accounting.ledger.remembered_ends import (
     RememberedEnd,
     all_ledger_identities,
     digests_of_lost_chain,
+    memories_of_other_ledgers,
     present_ledger_identity,
 )
 from dpsweep.accounting.ledger.witness import witness_from_environment
@@ -118,6 +119,12 @@ class ComparedChain:
         if identity is None:
             self._offered = self._offered or random_ledger_identity()
         return identity or str(self._offered)
+
+    def memories_of_other_ledgers(self) -> Iterator[tuple[str, Memory]]:
+        """The place and the memory of each other ledger of this machine; a copy counts those that it was made from."""
+        with self.read_transaction() as lines:
+            identities = all_ledger_identities(lines)
+        return memories_of_other_ledgers(identities, self._ends)
 
     def create_if_missing(self) -> None:
         """Creates the chain if it is missing; refuses to replace a ledger that this machine remembers.

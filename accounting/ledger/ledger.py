@@ -41,7 +41,7 @@ from dpsweep.accounting.ledger.account import (
 from dpsweep.accounting.ledger.bodies import Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
-from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, message_about_new_data_or_none
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, Relation, message_about_new_data_or_none
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.notation import text_with_all_digits
@@ -133,6 +133,21 @@ class Ledger:
         """Every recorded data set, each after the name of its account."""
         with self._chain.read_transaction() as lines:
             return () if lines is None else _account_and_fingerprint_pairs(lines)
+
+    def same_data_in_other_ledgers_text(self, data: Fingerprint) -> str:
+        """A sentence for each other ledger that this machine remembers with a file of these data; empty without one."""
+        accounts = [
+            (place, fact["account"])
+            for place, memory in self._chain.memories_of_other_ledgers()
+            for fact in memory.facts
+            if fact["kind"] == Kind.DATA
+            and data.relation_to_other(Fingerprint.from_json(fact["body"])) in (Relation.SAME, Relation.SHARED)
+        ]
+        return "\n".join(
+            f"The ledger {place} has these data as its account {account}: what the two ledgers spent on them adds up, "
+            "and this one does not count it. DPSWEEP_LEDGER names the ledger that is used."
+            for place, account in dict.fromkeys(accounts)
+        )
 
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
         """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""

@@ -26,7 +26,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -220,6 +220,19 @@ class RememberedEnd:
 def digests_of_lost_chain(end: End, ends: Path | None = None) -> Digests:
     """The digests of a chain that was lost at this end and restored."""
     return Digests(path=given_or_user_folder_of_ends(ends) / f"lost-{end.head[: 2 * WIDTH]}.digests")
+
+
+def memories_of_other_ledgers(identities: Iterable[str], ends: Path | None = None) -> Iterator[tuple[str, Memory]]:
+    """The place and the memory of each ledger without one of these identities; a file that cannot be read is no memory.
+
+    Nothing is refused by another ledger's memory: it only says what was spent elsewhere.
+    """
+    own = set(map(hashed_file_name, identities))
+    for path in sorted(given_or_user_folder_of_ends(ends).glob("*.json")):
+        with suppress(OSError, *DAMAGE):
+            if path.stem not in own:
+                form = json.loads(path.read_text())
+                yield require_text("ledger", form.pop("ledger")), Memory.from_json(form)
 
 
 def given_or_user_folder_of_ends(ends: Path | None) -> Path:

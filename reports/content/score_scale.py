@@ -19,6 +19,9 @@ from dpsweep.accounting.stored_names.stored_classes import build_from_stored_for
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.formatting import ACCURACY
 
+SKEWED = 0.1
+"""A share of the width of an interval: a score that is farther from the middle has no single number for its error."""
+
 
 class ScoreScale(ABC):
     """How scores in [0, 1] are said.
@@ -78,6 +81,13 @@ class ScoreScale(ABC):
     @abstractmethod
     def half_width_text(self, low: float, high: float) -> str:
         """Half the width of the interval of a score, rounded up."""
+
+    def spread_text(self, score: float, low: float, high: float) -> str:
+        """Half the width of the interval of a score, or the interval where the score is far from its middle."""
+        off_middle = abs(self.number(score) - (self.number(low) + self.number(high)) / 2)
+        if off_middle > SKEWED * abs(self.number(high) - self.number(low)):
+            return self.interval_text(low, high).replace(" to ", "\N{EN DASH}")
+        return self.half_width_text(low, high)
 
     @abstractmethod
     def ends(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:

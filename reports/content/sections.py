@@ -256,9 +256,24 @@ def read_sweep_command_line(sweep: Sweep) -> str:
         record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return ""
-    node: object = record
-    for key in ("hydra", "overrides", "task"):
-        node = node.get(key) if isinstance(node, Mapping) else None
-    if not isinstance(node, list) or not all(isinstance(override, str) for override in node):
+    words = _node_of_record(record, "hydra", "overrides", "task")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return ""
-    return shlex.join(["dpsweep", "sweep", *node])
+    return shlex.join(["dpsweep", "sweep", *_config_folder_option(record), *words])
+
+
+def _config_folder_option(record: object) -> list[str]:
+    """The option with the user's folder of configurations, empty if the command named none."""
+    sources = _node_of_record(record, "hydra", "runtime", "config_sources")
+    for source in sources if isinstance(sources, list) else ():
+        path = _node_of_record(source, "path")
+        if _node_of_record(source, "provider") == "command-line" and isinstance(path, str):
+            return ["--config-dir", path]
+    return []
+
+
+def _node_of_record(record: object, *keys: str) -> object:
+    """The node below these keys, None if there is none."""
+    for key in keys:
+        record = record.get(key) if isinstance(record, Mapping) else None
+    return record

@@ -239,7 +239,8 @@ def _draw_cell(
                 axes, x + 0.5, y + (0.42 if has_interval else 0.5), scale.text(cell.accuracy), CELL_FONT, ink
             )
             if cell.low is not None and cell.high is not None:
-                write_centred_text(axes, x + 0.5, y + 0.78, scale.half_width_text(cell.low, cell.high), SMALL_FONT, ink)
+                spread = scale.spread_text(cell.accuracy, cell.low, cell.high)
+                write_centred_text(axes, x + 0.5, y + 0.78, spread, SMALL_FONT, ink)
     else:
         draw_blank_cell(axes, x, y, 1, 1, cell.state)
         if place.annotated:

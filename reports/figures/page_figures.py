@@ -39,14 +39,14 @@ SHORT_TICK = 5
 class PageCell:
     """A cell of a map: the settings of its point, its score or state as in the table, and how it looks.
 
-    `text` and `half_width` are written into the cell, `colour` and `ink` are empty for a cell without a score, `look`
+    `text` and `spread` are written into the cell, `colour` and `ink` are empty for a cell without a score, `look`
     names its mark or state for the style sheet. `right` places its settings left of the cell's right end.
     """
 
     settings: str
     result: str
     text: str
-    half_width: str
+    spread: str
     runs: int
     colour: str
     ink: str
@@ -160,7 +160,7 @@ def _cells_of_panel(
                 settings=", ".join(f"{axis.label} {axis.ticks[step]}" for axis, step in keys if axis.key is not None),
                 result=item_from_map_cell(cell, panel.scale).text,
                 text=cell.state.value if score is None else panel.scale.text(score),
-                half_width="" if ends is None else panel.scale.half_width_text(*ends),
+                spread="" if score is None or ends is None else panel.scale.spread_text(score, *ends),
                 runs=cell.runs,
                 colour=colour,
                 ink=ink,

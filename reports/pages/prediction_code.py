@@ -137,6 +137,7 @@ def prediction_snippet(
         imports += f"\nfrom {EXTRACTOR.removesuffix('.py')} import {extractor}, InputForm  # {EXTRACTOR} lies beside it"
     elif features:
         example = f"torch.ones({features.feature_count})"
+    texts = stored_dataset_attribute_or_none(dataset, "na_values") if dataset.get("na_values") else None
     return fill_template(
         "prediction.py.j2",
         form=form,
@@ -149,7 +150,8 @@ def prediction_snippet(
         preprocessing=PREPROCESSING,
         predicted=_name_of_prediction_function(form, dataset),
         has_adapter=bool(config.get("adapter")),
-        columns_have_bounds_alone=_have_bounds_alone(form),
+        columns_have_bounds_alone=texts is None and _have_bounds_alone(form),
+        empty_texts="" if texts is None else json.dumps(list(texts)),
         example=example,
     )
 

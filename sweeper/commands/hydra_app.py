@@ -129,7 +129,7 @@ TRAINERS = ROOT / "conf" / "trainer"
 
 _AXES = re.compile(r"grid\.axes(\.(?P<trainer>\w+))?=.*", re.DOTALL)
 _DEVICES = re.compile(r"^(compute\.devices)=([^\[].*,.*)$")
-_COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
+_COLUMNS = re.compile(r"dataset\.(bounds|categories|dates|missing)=\{.*", re.DOTALL)
 _MARKS = re.compile(r"""^(dataset\.(?:delimiter|decimal)=)(['"]?)([;,|\t])\2$""")
 _WORDS_FOR_MARKS = {";": "semicolon", ",": "comma", "|": "pipe", "\t": "tab"}
 _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")

@@ -7,6 +7,7 @@ handed, and half-written files.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,11 +15,15 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.durable_files import remove_stale_temporary_files
-from dpsweep.accounting.errors import ContractBroken, DpsweepError, ExitCode
+from dpsweep.accounting.errors import BadInput, ContractBroken, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.trial.handover import end_scripts_and_remove_files_of_dead_jobs
+
+MEGABYTE = 2**20
+SPARE_BYTES = 16 * MEGABYTE
+"""The least free space on a disk on which runs are started."""
 
 UNCHARGED = (ExitCode.BAD_INPUT, ExitCode.BUDGET_REFUSED)
 
@@ -66,6 +71,21 @@ def _remove_folder_with_lock_only(folder: SweepFolder) -> None:
     if {path.name for path in folder.root.iterdir()} <= {folder.coordinator_lock_path.name}:
         folder.coordinator_lock_path.unlink(missing_ok=True)
         folder.root.rmdir()
+
+
+def refuse_full_disks(folder: SweepFolder) -> None:
+    """Raises `BadInput` if the disk of the sweep's folder or of its private store has less than `SPARE_BYTES` left.
+
+    A run that cannot write dies, and its charge is gone. The number of runs plays no part, since it may be secret.
+    """
+    for wanted in (folder.root, folder.private_store.root):
+        place = next(one for one in (wanted, *wanted.parents) if one.exists())
+        if (free := shutil.disk_usage(place).free) < SPARE_BYTES:
+            raise BadInput(
+                f"Expected {free / MEGABYTE:.1f} MB free on the disk of {place} to be at least "
+                f"{SPARE_BYTES / MEGABYTE:.0f}: runs that cannot write die, and stay charged. Make room there, or "
+                "name another folder (hydra.sweep.dir, DPSWEEP_LEDGER)."
+            )
 
 
 @contextmanager

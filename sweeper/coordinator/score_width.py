@@ -47,7 +47,13 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
     more = f"more scored records, fewer points, {scale.narrower}"
     more += " or budget.sealed=auto" if statement is None else ""
     wide = f"; {more} would tell more" if (told[1] - told[0]) / 2 > WIDE else ""
-    return f"near {scale.assumed_text(SHARE)}: {winner}{cell}{wide}"
+    return f"near {_assumption_text(told_run)}: {winner}{cell}{wide}"
+
+
+def _assumption_text(trial: Trial) -> str:
+    """The score at which widths are stated; a metric other than accuracy is known less well where a class is rare."""
+    sizes = "" if declaration_from_config(trial.config).score.measured is None else ", if classes are of equal size"
+    return f"{score_scale_of_config(trial.config).assumed_text(SHARE)}{sizes}"
 
 
 def _interval_of_score(trial: Trial, level: float) -> tuple[float, float] | None:
@@ -87,7 +93,7 @@ def _width_of_card_text(priced: PricedPlan) -> str | None:
     scale = score_scale_of_config(trial.config)
     told = numbers_of_card((units * SHARE, units * (1 - SHARE), *table), loss, score, details, reading)[0]
     return (
-        f"near {scale.assumed_text(SHARE)}: the winner's is known within {scale.within_text(told.low, told.high)}, on "
+        f"near {_assumption_text(trial)}: the winner's is known within {scale.within_text(told.low, told.high)}, on "
         f"a sealed part of about {units} {'test records' if sealed.public else f'{priced.plan.unit}s'}"
         f"{_width_of_run_text(priced, trial)}"
     )

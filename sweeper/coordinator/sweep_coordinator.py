@@ -30,6 +30,7 @@ from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.alternatives import print_alternatives
 from dpsweep.sweeper.coordinator.guards import (
     refusal_after_charge_as_contract_broken,
+    refuse_full_disks,
     remove_leftovers_of_killed_jobs,
     remove_new_empty_folder_at_end,
 )
@@ -261,6 +262,7 @@ class SweepCoordinator:
                 costs=speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
             )
         else:
+            refuse_full_disks(folder)
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
             request.jobs.for_plan(plan.id).try_launcher(self._most_jobs_handed_over(priced, check.costs))
         self._ledger.verify_and_count_entries()
@@ -279,6 +281,7 @@ class SweepCoordinator:
         """
         plan, ledger = priced.plan, self._ledger
         data_new_to_account_message(plan.account, data, ledger)
+        print_errors(ledger.same_data_in_other_ledgers_text(data))
         open_account_or_check_budget(priced, ledger)
         print_errors(budget_raised_since_given_message(priced, ledger.statement(plan.account, "")))
         recognised = ledger.record_data_and_return_message(plan.account, data)

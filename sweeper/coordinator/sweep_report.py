@@ -108,12 +108,14 @@ def release_line(search: PlannedSearch, ledger: Ledger, states: AttemptStates) -
     if plan.has_reproducible_run and not plan.has_public_data:
         return "to pass on: nothing, since whoever knows the seed can subtract the noise"
     without = ""
-    if killed := len(search.killed_runs_to_repeat(states.killed)):
+    killed = len(search.killed_runs_to_repeat(states.killed))
+    if killed or (states.failed and not search.rule.draws_in_secret):
         runs = search.read_runs_and_winner(ledger.statement(plan.account, plan.id))
         if not runs.over:
             return "to pass on: nothing yet, since the final run waits until the killed runs are repeated or given up"
         if runs.winner is None:
-            return "to pass on: nothing, since no point has a score"
+            return "to pass on: nothing, since no run that may be handed over has finished"
+    if killed:
         without = f" without {killed} killed run{'s, which have' if killed > 1 else ', which has'} no score"
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
     return f"to pass on{without}: {shlex.join(['dpsweep', 'release', str(place)])}"

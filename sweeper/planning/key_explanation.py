@@ -107,7 +107,7 @@ def _key_lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
 def _key_explanation(key: DocumentedKey) -> str:
     """A key's meaning, and its value wherever it has one."""
     places = {place or "conf/config.yaml": value for place, value in key.values.items() if value}
-    width = max(map(len, places)) + 2
+    width = max(map(len, (*places, *filter(None, key.comments)))) + 2
     others = [f"  {place:{width}}{text}" for place, text in key.comments.items() if text != key.meaning and place]
     values = [f"  {place:{width}}{value}" for place, value in places.items()]
     meanings = ["", "means in particular", *others] if others else []

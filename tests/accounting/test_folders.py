@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting import team_folder
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, make_private_folder_durably, write_json
-from dpsweep.accounting.team_folder import missing_rights_text
 from tests.conftest import Program
 from tests.randomized import TRAINS
 from tests.source_files import PACKAGES, ROOT, modules
@@ -53,15 +54,30 @@ def test_a_sweep_creates_no_folder_that_others_may_write(
     assert others == set()
 
 
-@pytest.mark.parametrize(("mode", "owner", "rights"), [(0o000, 0, "u+rw"), (0o644, 1, "g+rw")])
-def test_rights_that_are_missing_are_given_by_whom_they_belong_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, rights: str
+@pytest.mark.skipif(os.name != "posix", reason="rights of users and groups")
+@pytest.mark.parametrize(
+    ("user", "groups", "administrator", "advice"),
+    [
+        ("owner", "its", "none", r"give yourself the rights: chmod u\+rwx /.*/closed"),
+        ("other", "its", "none", r" can give rights: chmod g\+rwx /.*/closed"),
+        ("other", "none", "none", "use a place of your own, or one that `dpsweep team` makes for several users"),
+        ("other", "its", "owner", "use a place of your own, or one that `dpsweep team` makes for several users"),
+    ],
+)
+def test_missing_rights_have_a_way_out_that_opens_no_folder_of_the_system_and_no_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, groups: str, administrator: str, advice: str
 ) -> None:
-    path = tmp_path / "plan.json"
-    path.touch()
-    path.chmod(mode)
-    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + owner)
-    assert missing_rights_text(path).endswith(f"chmod {rights} {path}")
+    """`chmod g+rwx /` helps nobody, and rights of a group do not help who is not in it."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    state = folder.stat()
+    monkeypatch.setattr(os, "geteuid", lambda: state.st_uid + (user == "other"))
+    monkeypatch.setattr(os, "getegid", lambda: state.st_gid + 1)
+    monkeypatch.setattr(os, "getgroups", lambda: [state.st_gid] if groups == "its" else [])
+    monkeypatch.setattr(team_folder, "ADMINISTRATOR", state.st_uid if administrator == "owner" else -1)
+    assert re.search(f", which keeps .* out; .*{advice}$", team_folder.missing_rights_text(folder))
+    wanted = folder / "sweeps" / "first"
+    assert re.search(f", which keeps .* from making {wanted}; .*{advice}$", team_folder.missing_rights_text(wanted))
 
 
 def test_folders_are_created_in_one_file() -> None:

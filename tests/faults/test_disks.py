@@ -70,8 +70,9 @@ def mounted(sandbox: Make) -> Iterator[Sandbox]:
         subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_small_disk_for_the_sweep_and_room_for_the_ledger(mounted: Sandbox, undisturbed: Sandbox) -> None:
-    sentence(mounted.run(), *MET)
+def test_a_small_disk_for_the_sweep_is_refused_before_the_charge(mounted: Sandbox, undisturbed: Sandbox) -> None:
+    sentence(mounted.run(), ExitCode.BAD_INPUT)
+    assert not mounted.ledger.account_names()
     mounted.check()
     assert _mount("-o", "remount,size=64m", mounted.root / "sweeps") == 0
     mounted.finish()

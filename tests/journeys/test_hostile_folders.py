@@ -265,3 +265,15 @@ def test_a_record_of_the_command_is_text_or_none(tmp_path: Path) -> None:
         (tmp_path / "sweep" / "multirun.yaml").write_text(text)
         with watched():
             assert read_sweep_command_line(sweep) == ""
+
+
+def test_the_command_on_a_page_names_the_folder_of_configurations(tmp_path: Path) -> None:
+    """Without it the command is refused, since no such data set is known."""
+    shutil.copytree(FROZEN / "composition", tmp_path / "sweep")
+    forge(tmp_path / "ledger.sqlite", SQL, {})
+    sweep = table.read_sweep(tmp_path / "sweep", Ledger(tmp_path / "ledger.sqlite"))
+    main, mine = ({"path": path, "provider": kind} for path, kind in (("/d/conf", "main"), ("/my own", "command-line")))
+    for sources, option in ([main, mine], "--config-dir '/my own' "), ([main], ""), ([{**mine, "path": [1]}], ""):
+        hydra = {"overrides": {"task": ["dataset=mine"]}, "runtime": {"config_sources": sources}}
+        (tmp_path / "sweep" / "multirun.yaml").write_text(json.dumps({"hydra": hydra}))
+        assert read_sweep_command_line(sweep) == f"dpsweep sweep {option}dataset=mine"

@@ -263,7 +263,9 @@ def check_header_has_columns_once(header: Sequence[str], names: Sequence[str], w
     """Refuse a table that does not have each of these columns once."""
     for name in names:
         if (count := header.count(name)) != 1:
-            advice = nearest_name_text(name, [one for one in header if one], "name") if not count else ""
+            advice = " Rename the others in a copy of the file."
+            if not count:
+                advice = nearest_name_text(name, [one for one in header if one], "name")
             raise BadInput(f"Expected one column {name} in {where}, got {count}.{advice}")
 
 

@@ -8,6 +8,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -329,3 +330,30 @@ def test_a_backup_of_another_ledger_does_not_restore_one_that_is_gone(tmp_path: 
     path.unlink()
     with pytest.raises(BadInput, match="a copy of another ledger"):
         restore_ledger_and_describe(path, backup=tmp_path / "other.sqlite", folders=())
+
+
+def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A typo in DPSWEEP_LEDGER opens a fresh account; a copy that goes on as another ledger counts the first one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "a").mkdir()
+    first, _ = made(tmp_path / "a" / "one.sqlite")
+    first.record_data_and_return_message("digits", DATA)
+    assert first.same_data_in_other_ledgers_text(DATA) == ""
+    second = Ledger(tmp_path / "two.sqlite")
+    assert "one.sqlite has these data as its account digits: " in second.same_data_in_other_ledgers_text(DATA)
+    assert second.same_data_in_other_ledgers_text(replace(DATA, files=("2" * 64,))) == ""
+    assert second.same_data_in_other_ledgers_text(replace(DATA, key_id="1" * 64)) == ""
+    second.open_account("numbers", BUDGET)
+    second.record_data_and_return_message("numbers", DATA)
+    assert "two.sqlite has these data as its account numbers: " in first.same_data_in_other_ledgers_text(DATA)
+    copy = tmp_path / "copy.sqlite"
+    shutil.copyfile(tmp_path / "a" / "one.sqlite", copy)
+    charge(first, "r")
+    restore_ledger_and_describe(copy, backup=None, folders=(), as_another=True)
+    text = Ledger(copy).same_data_in_other_ledgers_text(DATA)
+    assert "two.sqlite" in text
+    assert "one.sqlite" not in text
+    memory_of(first).path.write_text("[")
+    assert "one.sqlite" not in second.same_data_in_other_ledgers_text(DATA)

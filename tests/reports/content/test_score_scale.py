@@ -72,6 +72,16 @@ def test_an_interval_is_said_outwards_and_a_better_score_is_a_better_number(
     assert scale.gap(low, high - low) == pytest.approx(abs(scale.number(high) - scale.number(low)), abs=1e-5 * 325)
 
 
+def test_a_score_far_from_the_middle_of_its_interval_has_no_single_number_for_its_error() -> None:
+    """A balanced accuracy of 51 % in 49.5 to 100 % is not 51 % within 25.3 points."""
+    percent = SCALES[0]
+    assert percent.spread_text(0.9, 0.88, 0.92) == percent.half_width_text(0.88, 0.92) == "±2.0"
+    assert percent.spread_text(0.51, 0.495, 1.0) == "49.5\N{EN DASH}100.0"
+    assert percent.spread_text(0.5, 0.5, 0.5) == "±0.0"
+    assert ABSOLUTE.spread_text(0.75, 0.6, 0.9).startswith("±")
+    assert ABSOLUTE.spread_text(0.89, 0.6, 0.9) == ABSOLUTE.interval_text(0.6, 0.9).replace(" to ", "\N{EN DASH}")
+
+
 def test_an_error_that_noise_drove_below_zero_is_no_perfect_score() -> None:
     noisy = score_scale_of_config(config("squared_error") | {"score": {"kind": "private_holdout", "noise_std": 3.0}})
     assert noisy.text(1.0) == "< noise"

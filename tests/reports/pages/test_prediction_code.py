@@ -57,6 +57,7 @@ GAPPED = TABLE | {
     **{"dates": {"admitted": ["2020-01-01", "2020-12-31"]}},
     "missing": {"age": 50, "admitted": "2020-07-01", "größe": "unbekannt"},
 }
+CODED = GAPPED | {"na_values": ["NA", "-99", "u\u0308"]}
 GAPPED_ROWS = [
     {"pressure": 111.0, "age": age, "admitted": day, "größe": place}
     for age, day, place in (
@@ -160,6 +161,24 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
         json.loads(json.dumps(rows)),
     )
     assert found == (expected if form["labels"] is None else [form["labels"][place] for place in expected])
+
+
+@pytest.mark.parametrize("text", ["NA", "-99", "\u00fc", "NaN of JSON", None])
+def test_a_text_that_stands_for_an_empty_cell_is_missing_in_the_code_too(text: str | None, tmp_path: Path) -> None:
+    """Without this a missing value that is coded as a number would be clamped, and a category would be another one."""
+    form = declared_preprocessing(CODED)
+    assert form is not None
+    cell = float("nan") if text == "NaN of JSON" else text
+    (tmp_path / "preprocessing.json").write_text(json.dumps(form))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
+    model = build_model(lambda: logistic((9,), 2), 3)
+    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
+    code = prediction_snippet({"model": {"kind": "logistic"}}, CODED, form, "model.safetensors")
+    row = {"pressure": 111.0, "age": 30, "admitted": "01.02.2020", "größe": "nord"}
+    empty, coded = ({**row, "age": value, "admitted": value, "größe": value} for value in ("", cell))
+    both = answers(tmp_path, f"{code}\nlabel = lambda row: inputs(row)[0].tolist()", [empty, coded])
+    assert both[0] == both[1]
+    assert both[0] != answers(tmp_path, f"{code}\nlabel = lambda row: inputs(row)[0].tolist()", [row])[0]
 
 
 def test_numbers_are_told_in_the_unit_of_the_target(tmp_path: Path) -> None:

@@ -90,6 +90,15 @@ def test_columns_are_changed_added_and_taken_out(
     assert declared(tmp_path)[key] == value
 
 
+def test_days_and_missing_values_are_added_to_those_of_the_file(planned: Program, tmp_path: Path) -> None:
+    path, dates = tmp_path / "own" / "dataset" / "visits.yaml", "{born: [2000-01-01, 2009-12-31]}"
+    path.write_text(FILE.replace("  label:", f"  missing: {{ward: north}}\n  dates: {dates}\n  label:"))
+    done = planned("dataset.missing={age: 50}", "dataset.dates={left: [2010-01-01, 2019-12-31]}", "dataset.shape=[6]")
+    assert done.returncode == 0, done.stderr
+    assert declared(tmp_path)["missing"] == {"ward": "north", "age": 50}
+    assert list(declared(tmp_path)["dates"]) == ["born", "left"]
+
+
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [

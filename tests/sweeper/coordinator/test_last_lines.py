@@ -71,6 +71,7 @@ def test_why_a_run_failed_is_printed_and_in_its_log(program: Program, tmp_path: 
     assert done.returncode == 4, done.stderr
     reason = "ChildProcessError: The script ended with status 1; what it printed is in script.log."
     assert f"1 failed: {reason}" in done.stderr
+    assert "to pass on: nothing, since no run that may be handed over has finished" in done.stdout
     (log,) = tmp_path.glob("sweeps/*/*/trials/*/train.log")
     assert reason in log.read_text()
 

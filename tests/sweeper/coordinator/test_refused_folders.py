@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.coordinator.guards import remove_new_empty_folder_at_end
+from dpsweep.sweeper.coordinator.guards import SPARE_BYTES, refuse_full_disks, remove_new_empty_folder_at_end
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, folder_of
 
@@ -46,3 +53,17 @@ def test_folders_above_a_refused_sweep_go_with_it_where_they_are_empty(tmp_path:
             folder.root.mkdir(parents=True)
             folder.coordinator_lock_path.touch()
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+@pytest.mark.parametrize("full", ["sweeps", "books", "none"])
+def test_a_nearly_full_disk_is_refused_before_anything_dies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    for name in ("sweeps", "books"):
+        (tmp_path / name).mkdir()
+    free = SPARE_BYTES - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free + (Path(place).name != full)))
+    store = PrivateStore(root=tmp_path / "books" / "private")
+    folder = SweepFolder(root=tmp_path / "sweeps" / "digits" / "first", store=store)
+    with nullcontext() if full == "none" else pytest.raises(BadInput, match=f"free on the disk of .*{full} to be at"):
+        refuse_full_disks(folder)

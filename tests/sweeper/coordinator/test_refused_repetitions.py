@@ -69,7 +69,7 @@ def test_what_is_paid_for_goes_on_and_the_rest_waits_for_a_word(
         ((), 0, "to pass on: dpsweep release "),
         ((), 1, "to pass on without 1 killed run, which has no score: dpsweep release "),
         ((), 2, "to pass on without 2 killed runs, which have no score: dpsweep release "),
-        ((), 4, "to pass on: nothing, since no point has a score"),
+        ((), 4, "to pass on: nothing, since no run that may be handed over has finished"),
         (("final=true",), 1, "to pass on: nothing yet, since the final run waits until the killed runs are repeated "),
     ],
     ids=["none", "one", "two", "all", "before the final run"],

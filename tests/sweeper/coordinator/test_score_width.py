@@ -57,6 +57,18 @@ def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[s
         assert ("a single run's " in text) is (words[0] == "tuning=composition")
 
 
+@pytest.mark.parametrize("sealed", [(), ("budget.sealed=auto",)])
+def test_a_metric_by_classes_says_that_it_takes_them_to_be_of_equal_size(
+    compose_priced: Compose, sealed: Sequence[str]
+) -> None:
+    accuracy, balanced = (
+        score_width_text(compose_priced((*TWO, f"score.metric={metric}", *sealed)), None) or ""
+        for metric in ("accuracy", "balanced_accuracy")
+    )
+    assert accuracy.startswith("near 90%: ")
+    assert balanced.startswith("near 90%, if classes are of equal size: ")
+
+
 def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Program) -> None:
     cli = {"module": "dpsweep.sweeper.commands.cli"}
     words = (*TWO, "steps=2", "privacy.epsilon=1", "seed=1")
@@ -110,7 +122,7 @@ def test_a_card_says_how_well_it_will_tell_the_winner(
     text = score_width_text(compose_priced(words), None)
     assert text is not None
     within = re.match(
-        r"near 90%: the winner's is known within ([\d.]+) points, on a sealed part of about (\d+) records", text
+        r"near 90%.*: the winner's is known within ([\d.]+) points, on a sealed part of about (\d+) records", text
     )
     assert within is not None
     assert int(within[2]) == units

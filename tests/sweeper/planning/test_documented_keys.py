@@ -86,6 +86,10 @@ def test_hydras_own_keys_are_said_to_be_documented_elsewhere(word: str) -> None:
         assert (ROOT / page).is_file()
 
 
+def test_a_long_name_of_a_choice_stands_apart_from_its_meaning() -> None:
+    assert "  dataset=covertype_sample  Columns have " in explanation_text("dataset.bounds")
+
+
 def test_the_list_names_every_group_and_key_once() -> None:
     lines = groups_and_keys_text().splitlines()
     assert sum(line.startswith("  trainer.lr ") for line in lines) == 1
