@@ -19,7 +19,7 @@ from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
 from dpsweep.reports.reproduction.every_figure import ALL, make_missing_figures_within_hours
-from dpsweep.reports.reproduction.finding import Computed, Reproduction, find_figure
+from dpsweep.reports.reproduction.finding import Computed, Reproduction, figure_names, find_figure
 from dpsweep.reports.reproduction.registry import reproduction_of_results
 from dpsweep.reports.reproduction.results import RESULTS, read_results, write_results
 from dpsweep.reports.reproduction.training import run_sweep_and_read_results
@@ -49,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
 
     try:
+        if not options.figure:
+            print_line(f"The figures: {', '.join(figure_names())}.")
+            return 0
         if options.figure == ALL:
             return make_missing_figures_within_hours(
                 make_figure_and_print, options.scale, options.overrides, options.output, options.hours

@@ -324,7 +324,7 @@ def figure_names() -> tuple[str, ...]:
 def find_figure(name: str) -> Computed | Trained:
     """The figure with this name; raises `BadInput` if there is none."""
     if name not in _figures_by_name():
-        raise BadInput(f"Expected FIGURE={name or '...'} to be one of {', '.join(figure_names())}.")
+        raise BadInput(f"Expected FIGURE={name} to be one of {', '.join(figure_names())}.")
     return _figures_by_name()[name]
 
 

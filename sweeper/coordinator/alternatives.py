@@ -49,8 +49,8 @@ def print_measured_search_advice(request: SweepRequest) -> ExitCode:
         raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
     if (found := nearest_comparison_for_plan(priced.plan, priced.plan.target_epsilon)) is None:
         raise BadInput(
-            f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
-            f"{priced.plan.account} was measured."
+            f"Expected {priced.plan.account} to have classes and about as many records as a data set that was measured "
+            f"({SOURCE})."
         )
     print_lines("\n".join(advice_table_lines(found)))
     return ExitCode.DONE

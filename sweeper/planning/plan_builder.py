@@ -215,8 +215,8 @@ def _distinct_points_and_note(points: Iterable[Point]) -> tuple[list[Point], tup
 
 def _default_axes_note(points: Sequence[Point]) -> Iterator[str]:
     """A note that names the methods whose axes are not the grid's."""
-    default = [point.method for point in points if point.default_axes]
-    if methods := list(dict.fromkeys(default)):
+    default = [point for point in points if point.default_axes and point.config.get(REPEAT, 1) == 1]
+    if methods := list(dict.fromkeys(point.method for point in default)):
         ones = "its default ones" if len(methods) == 1 else "their default ones"
         plural = "s" if len(default) > 1 else ""
         yield f"The grid has no axes for {', '.join(methods)}: {ones} (trainer/axes) make {len(default)} point{plural}."

@@ -123,9 +123,15 @@ def test_a_verdict_that_fails_is_no_error(
     assert "refuted: MA composes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["b_fig99", "../b_fig9", ""])
+def test_without_a_figure_all_names_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--output", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"The figures: {', '.join(figure_names())}.\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["b_fig99", "../b_fig9"])
 def test_an_unknown_figure_is_one_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*([name] if name else []), "--output", str(tmp_path)]) == 2
+    assert main([name, "--output", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert all(figure in said for figure in figure_names())

@@ -67,6 +67,8 @@ def test_a_method_that_the_grid_lacks_runs_over_its_default_axes_and_the_plan_sa
     priced = compose_priced([*NOISY, "grid=paper_b", "trainer=dpsgd,dpnsgd"])
     assert axes_of(priced, "dpnsgd") == combinations(default_axes("dpnsgd"))
     assert priced.plan.notes == ("The grid has no axes for dpnsgd: its default ones (trainer/axes) make 16 points.",)
+    twice = compose_priced([*NOISY, "grid=paper_b", "trainer=dpsgd,dpnsgd", "repeats=2"]).plan
+    assert twice.notes == priced.plan.notes, "a repeat is no point"
     both = compose_priced([*NOISY, "grid=paper_b", "trainer=dpnsgd,dpnadam,dpsgd"]).plan
     assert both.notes == (
         "The grid has no axes for dpnsgd, dpnadam: their default ones (trainer/axes) make 32 points.",
