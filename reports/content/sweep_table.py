@@ -259,7 +259,7 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
     plan = Plan.read(folder / "plan.json")
     plan_id, rule = plan.id, rule_from_config(plan.rule)
     entries = ledger.verify_and_count_entries()
-    account = ledger.statement(plan.account) if plan.account in ledger.account_names() else None
+    account = ledger.statement_or_none(plan.account)
     if account is None or not any(entry.plan == plan_id for entry in account.charges):
         raise BadInput(
             f"Expected plan {plan_id} in {folder} to be charged on {plan.account} in this ledger: it was only "
