@@ -280,6 +280,19 @@ def no_point_told_apart_sentence(panels: Sequence[MapPanel]) -> str:
     )
 
 
+def points_as_good_as_best_sentence(panels: Sequence[MapPanel]) -> str:
+    """How many points are not significantly worse than the best one; empty if no point is the best of others."""
+    cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
+    best = next((cell for cell in cells if cell.mark is Mark.BEST), None)
+    if best is None or len(cells) < 2:
+        return ""
+    others = f"other {len(cells) - 1} points" if len(cells) > 2 else "other point"
+    good = sum(_is_as_good_as_best(best, cell) for cell in cells if cell is not best)
+    if not good:
+        return f"The {others} {'are' if len(cells) > 2 else 'is'} significantly worse than the best one."
+    return f"Of the {others}, {good} {'are' if good > 1 else 'is'} not significantly worse than the best one."
+
+
 def _axes_and_facets(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(across, down, facets): varying keys first, then lr, then numeric keys, then keys with more values."""
     steps = {key: distinct_values(rows[key]) for key in keys if not _is_determined_by_noise(rows, key)}

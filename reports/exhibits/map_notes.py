@@ -11,7 +11,13 @@ from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.reports.content.formatting import count_text, enumeration_text, setting_text
 from dpsweep.reports.content.map_axes import are_all_numbers
-from dpsweep.reports.content.panels import Axis, MapPanel, Mark, no_point_told_apart_sentence
+from dpsweep.reports.content.panels import (
+    Axis,
+    MapPanel,
+    Mark,
+    no_point_told_apart_sentence,
+    points_as_good_as_best_sentence,
+)
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.prices import accountant_panel_for_runs
 
@@ -22,13 +28,14 @@ FEWEST = 3
 def conclusion_sentence(sweep: Sweep, panels: Sequence[MapPanel], clauses: Iterable[str]) -> str:
     """The page's conclusion: which settings matter, as the exhibits' clauses say, and whether the grid is wide enough.
 
-    It is empty where the runs decide nothing, and if a reader sees neither maps nor exhibits about all scores.
+    If they say neither, it counts the points that are as good as the best one. It is empty if a reader sees neither maps
+    nor exhibits about all scores.
     """
     if apart := no_point_told_apart_sentence(panels):
         return apart
     sentence = "; ".join(filter(None, (*clauses, _clause_on_ends_of_axes(sweep, panels))))
     if not sentence:
-        return ""
+        return points_as_good_as_best_sentence(panels)
     starts_with_word = sentence.startswith(("for ", "the "))  # and not with the name of a setting
     return f"{sentence[0].upper() if starts_with_word else sentence[0]}{sentence[1:]}."
 

@@ -62,9 +62,19 @@ def test_ends_of_several_axes_are_told_axis_by_axis(sweep_of: SweepOf) -> None:
     assert "widen the grid with trainer.lr=0.05,0.8 and trainer.clip_norm=0.25,4" in sentence
 
 
-def test_a_best_point_within_the_grid_needs_no_sentence(sweep_of: SweepOf) -> None:
+@pytest.mark.parametrize(
+    ("good", "counted"),
+    [
+        ((2,), "The other 5 points are significantly worse than the best one."),
+        ((2, 3), "Of the other 5 points, 1 is not significantly worse than the best one."),
+        ((2, 3, 4), "Of the other 5 points, 2 are not significantly worse than the best one."),
+    ],
+)
+def test_where_nothing_else_is_concluded_the_points_as_good_as_the_best_are_counted(
+    sweep_of: SweepOf, good: tuple[int, ...], counted: str
+) -> None:
     """An axis of two values has no inside, so its ends say nothing."""
-    assert conclusion_of(sweep_of(AXES, accuracy=lambda place: 0.9 if place == 2 else 0.5)) == ""
+    assert conclusion_of(sweep_of(AXES, accuracy=lambda place: 0.9 if place in good else 0.5)) == counted
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,7 @@ def test_an_end_that_is_only_as_good_as_the_inside_is_none(sweep_of: SweepOf, go
     axes = {"dpsgd": {LR: (0.1, 0.2, 0.4)}, "dpnsgd": {LR: (0.2,)}}
     sentence = conclusion_of(sweep_of(axes, accuracy=lambda place: scores.get(place, 0.4)))
     assert (f"at the edge of the grid, {ends}:" in sentence) == bool(ends)
-    assert (sentence == "") == (ends == "")
+    assert sentence.startswith("Of the other 3 points, ") == (ends == "")
 
 
 def test_a_rule_without_a_map_says_what_gives_one() -> None:
