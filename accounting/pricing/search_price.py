@@ -99,9 +99,12 @@ class PricedSearch:
 def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
     own = None if spec.rule is None else rule_from_config(spec.rule)
-    runs = spec.runs_under(own or next(iter(_offered_rules(spec).values()), Composition()))
-    offers, target = partial(_offered_rules, spec, runs), spec.target
-    rule_config, notes = (spec.rule, ()) if spec.rule is not None else _cheapest_rule_config_and_remark(spec, runs)
+    runs = spec.runs_under(own or next(iter(_offered_rules(spec.offered, spec.search).values()), Composition()))
+    may_need_parts = all(run.final is not None for run in runs)
+    offers, target = partial(_offered_rules, spec.offered, spec.search, may_need_parts=may_need_parts), spec.target
+    rule_config, notes = (
+        (spec.rule, ()) if spec.rule is not None else _cheapest_rule_config_and_remark(spec, offers(), runs)
+    )
     terms = _search_terms(spec, own or rule_from_config(rule_config), runs)
     _check_search_is_allowed(terms, spec)
     if spec.steps_are_open and target is not None:
@@ -180,23 +183,23 @@ def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     return True
 
 
-def _offered_rules(spec: SearchSpec, runs: Sequence[DeclaredRun] = ()) -> dict[str, SelectionRule]:
+def _offered_rules(
+    offered: Mapping[str, Mapping[str, Any]], search: Search, *, may_need_parts: bool = True
+) -> dict[str, SelectionRule]:
     """The other rules that allow the search, by their names; of runs that read all records, none that needs parts."""
-    rules = {label: rule_from_config(config) for label, config in spec.offered.items()}
-    are_final_runs_missing = any(run.final is None for run in runs)
+    rules = {label: rule_from_config(config) for label, config in offered.items()}
     return {
         label: rule
         for label, rule in rules.items()
-        if is_search_covered_by_rule(rule, spec.search)
-        and not (are_final_runs_missing and rule.is_search_on_part_of_records)
+        if is_search_covered_by_rule(rule, search) and (may_need_parts or not rule.is_search_on_part_of_records)
     }
 
 
 def _cheapest_rule_config_and_remark(
-    spec: SearchSpec, runs: Sequence[DeclaredRun]
+    spec: SearchSpec, offers: Mapping[str, SelectionRule], runs: Sequence[DeclaredRun]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The configuration of the cheapest rule that is offered, and a remark on the choice."""
-    offers, terms = _offered_rules(spec, runs), _search_terms(spec, Composition(), runs)
+    terms = _search_terms(spec, Composition(), runs)
     label = cheapest_rule_label(offers, runs, terms, spec.target, spec.show)
     name = rule_from_config(spec.offered[label]).name
     return spec.offered[label], (f"tuning={AUTO}: {name} is the cheapest rule for show={spec.show}.",)

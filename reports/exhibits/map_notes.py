@@ -28,8 +28,8 @@ FEWEST = 3
 def conclusion_sentence(sweep: Sweep, panels: Sequence[MapPanel], clauses: Iterable[str]) -> str:
     """The page's conclusion: which settings matter, as the exhibits' clauses say, and whether the grid is wide enough.
 
-    If they say neither, it counts the points that are as good as the best one. It is empty if a reader sees neither maps
-    nor exhibits about all scores.
+    If they say neither, it counts the points that are as good as the best one. It is empty if a reader sees neither
+    maps nor exhibits about all scores.
     """
     if apart := no_point_told_apart_sentence(panels):
         return apart
