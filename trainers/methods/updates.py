@@ -238,8 +238,7 @@ def require_finite_direction_of_each_row_alone(update: Update[Any], parameters: 
     weights, *gradients, others = torch.randn(4, 2, parameters, generator=torch.Generator().manual_seed(0))
 
     def directions_of_first_run(second_gradients: Sequence[Tensor]) -> list[Tensor]:
-        with torch.random.fork_rng(devices=[]):  # an update that draws random numbers draws the same ones
-            torch.manual_seed(0)
+        with torch.random.fork_rng(devices=[]):  # an update that draws random numbers draws the same ones each time
             directions = Directions([update] * 2, [first_state_of_update(update, row) for row in weights])
             pairs = zip((first for first, _ in gradients), second_gradients, strict=True)
             return [directions(torch.stack(pair), torch.ones(2, 1))[0].clone() for pair in pairs]
