@@ -58,7 +58,7 @@ def print_help(text: str) -> None:
 def wrap_lines_below_last_column(text: str, width: int) -> str:
     """The text in lines of at most this width; further lines of a table's row begin where its last column does.
 
-    >>> print(wrap_lines_below_last_column("  sweep  price and charge a grid", 20))
+    >>> print(wrap_lines_below_last_column("  sweep  price and charge a grid", 22))
       sweep  price and
              charge a grid
     """

@@ -8,37 +8,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import Any
 
 from dpsweep.sweeper.timing import time_estimate
 from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
-from dpsweep.sweeper.timing.time_estimate import TIMEOUT_SECONDS, Cost, Shape
+from dpsweep.sweeper.timing.time_estimate import TIMEOUT_SECONDS, Shape
 
 FORKED = get_context("fork")
 
 
 def time_in_forks() -> None:
     """From now on what this process forks times the steps of its plans so."""
-    time_estimate.time_shapes_in_background = asked
+    time_estimate.timing_process = timing_fork
 
 
 @contextmanager
-def asked(
-    shapes: Sequence[Shape], device: str, threads: int | None, most: int, variables: Mapping[str, str]
-) -> Iterator[Callable[[], list[Cost] | None]]:
-    """As `time_estimate.time_unknown_costs_in_background`: the costs of these shapes, None if there are none."""
+def timing_fork(
+    shapes: Sequence[Shape], device: str, threads: int | None, most: int, *, variables: Mapping[str, str]
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """As `time_estimate.timing_process`, of shapes whose costs are all unknown."""
     read, write = FORKED.Pipe(duplex=False)
     process = FORKED.Process(target=_time, args=(write, shapes, device, threads, most))
     process.start()
     write.close()
 
-    def answer() -> list[Cost] | None:
+    def answer() -> dict[str, Any]:
         try:
-            costs: list[Cost] | None = read.recv() if read.poll(TIMEOUT_SECONDS) else None
+            times: dict[str, Any] = read.recv() if read.poll(TIMEOUT_SECONDS) else {}
         except EOFError:
-            return None
-        return costs
+            return {}
+        return times
 
     try:
         yield answer
@@ -49,8 +51,11 @@ def asked(
 
 
 def _time(write: Connection, shapes: Sequence[Shape], device: str, threads: int | None, most: int) -> None:
-    """Times the steps and says nothing, also where they cannot be timed."""
+    """Times the steps, or says why they cannot be timed, and prints nothing."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nothing, stream)
-    write.send(time_training_steps_of_shapes(shapes, device, threads, most).costs)
+    try:
+        write.send(asdict(time_training_steps_of_shapes(shapes, device, threads, most)))
+    except (ValueError, TypeError, RuntimeError) as cause:
+        write.send({"refusal": str(cause)})

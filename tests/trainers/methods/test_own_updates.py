@@ -103,7 +103,7 @@ def test_an_own_update_that_keeps_the_contract_is_accepted() -> None:
     for function in (
         lambda gradient, total: gradient + 0.5 * total,
         lambda gradient, total: gradient / total.norm(dim=-1, keepdim=True),
-        lambda gradient, total: gradient + torch.randn(gradient.shape),
+        lambda gradient, total: gradient + gradient.new_empty(gradient.shape).normal_(),
         lambda gradient, total: gradient.mul_(2),
     ):
         require_finite_direction_of_each_row_alone(Given(function=function), 50)
