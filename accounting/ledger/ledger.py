@@ -134,8 +134,8 @@ class Ledger:
         with self._chain.read_transaction() as lines:
             return () if lines is None else _account_and_fingerprint_pairs(lines)
 
-    def same_data_in_other_ledgers_text(self, data: Fingerprint) -> str:
-        """A sentence for each other ledger that this machine remembers with a file of these data; empty without one."""
+    def same_data_in_other_ledgers_sentences(self, data: Fingerprint) -> tuple[str, ...]:
+        """A sentence for each other ledger that this machine remembers with a file of these data."""
         accounts = [
             (place, fact["account"])
             for place, memory in self._chain.memories_of_other_ledgers()
@@ -143,7 +143,7 @@ class Ledger:
             if fact["kind"] == Kind.DATA
             and data.relation_to_other(Fingerprint.from_json(fact["body"])) in (Relation.SAME, Relation.SHARED)
         ]
-        return "\n".join(
+        return tuple(
             f"The ledger {place} has these data as its account {account}: what the two ledgers spent on them adds up, "
             "and this one does not count it. DPSWEEP_LEDGER names the ledger that is used."
             for place, account in dict.fromkeys(accounts)

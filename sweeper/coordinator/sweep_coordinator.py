@@ -281,7 +281,7 @@ class SweepCoordinator:
         """
         plan, ledger = priced.plan, self._ledger
         data_new_to_account_message(plan.account, data, ledger)
-        print_errors(ledger.same_data_in_other_ledgers_text(data))
+        print_errors(*ledger.same_data_in_other_ledgers_sentences(data))
         open_account_or_check_budget(priced, ledger)
         print_errors(budget_raised_since_given_message(priced, ledger.statement(plan.account, "")))
         recognised = ledger.record_data_and_return_message(plan.account, data)

@@ -54,6 +54,7 @@ class Jobs:
 
     sweep_folder_path: Path
     command_overrides: tuple[str, ...] = ()
+    refills: bool = False
 
     def for_plan(self, plan_id: str) -> Jobs:
         return self

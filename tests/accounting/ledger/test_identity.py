@@ -340,20 +340,24 @@ def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(
     (tmp_path / "a").mkdir()
     first, _ = made(tmp_path / "a" / "one.sqlite")
     first.record_data_and_return_message("digits", DATA)
-    assert first.same_data_in_other_ledgers_text(DATA) == ""
+    assert first.same_data_in_other_ledgers_sentences(DATA) == ()
     second = Ledger(tmp_path / "two.sqlite")
-    assert "one.sqlite has these data as its account digits: " in second.same_data_in_other_ledgers_text(DATA)
-    assert second.same_data_in_other_ledgers_text(replace(DATA, files=("2" * 64,))) == ""
-    assert second.same_data_in_other_ledgers_text(replace(DATA, key_id="1" * 64)) == ""
+    assert "one.sqlite has these data as its account digits: " in "\n".join(
+        second.same_data_in_other_ledgers_sentences(DATA)
+    )
+    assert second.same_data_in_other_ledgers_sentences(replace(DATA, files=("2" * 64,))) == ()
+    assert second.same_data_in_other_ledgers_sentences(replace(DATA, key_id="1" * 64)) == ()
     second.open_account("numbers", BUDGET)
     second.record_data_and_return_message("numbers", DATA)
-    assert "two.sqlite has these data as its account numbers: " in first.same_data_in_other_ledgers_text(DATA)
+    assert "two.sqlite has these data as its account numbers: " in "\n".join(
+        first.same_data_in_other_ledgers_sentences(DATA)
+    )
     copy = tmp_path / "copy.sqlite"
     shutil.copyfile(tmp_path / "a" / "one.sqlite", copy)
     charge(first, "r")
     restore_ledger_and_describe(copy, backup=None, folders=(), as_another=True)
-    text = Ledger(copy).same_data_in_other_ledgers_text(DATA)
+    text = "\n".join(Ledger(copy).same_data_in_other_ledgers_sentences(DATA))
     assert "two.sqlite" in text
     assert "one.sqlite" not in text
     memory_of(first).path.write_text("[")
-    assert "one.sqlite" not in second.same_data_in_other_ledgers_text(DATA)
+    assert "one.sqlite" not in "\n".join(second.same_data_in_other_ledgers_sentences(DATA))
