@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,10 @@ from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, Relation, message_about_new_data_or_none
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.remembered_ends import Memory
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
+from dpsweep.accounting.validation import DAMAGE, turn_read_errors_into_refusal
 
 ADDITION = Addition()
 
@@ -137,11 +138,9 @@ class Ledger:
     def same_data_in_other_ledgers_sentences(self, data: Fingerprint) -> tuple[str, ...]:
         """A sentence for each other ledger that this machine remembers with a file of these data."""
         accounts = [
-            (place, fact["account"])
+            (place, account)
             for place, memory in self._chain.memories_of_other_ledgers()
-            for fact in memory.facts
-            if fact["kind"] == Kind.DATA
-            and data.relation_to_other(Fingerprint.from_json(fact["body"])) in (Relation.SAME, Relation.SHARED)
+            for account in _remembered_accounts_with_data(memory, data)
         ]
         return tuple(
             f"The ledger {place} has these data as its account {account}: what the two ledgers spent on them adds up, "
@@ -375,6 +374,16 @@ class Ledger:
             if lines is None:
                 raise BadInput(_NOT_OPEN.format(account=account))
             yield lines, _account_balance(lines, account)
+
+
+def _remembered_accounts_with_data(memory: Memory, data: Fingerprint) -> Iterator[str]:
+    """The accounts that a memory has with a file of these data; a fact that cannot be read refuses nothing."""
+    for fact in memory.facts:
+        with suppress(*DAMAGE):
+            if fact["kind"] == Kind.DATA:
+                relation = data.relation_to_other(Fingerprint.from_json(fact["body"]))
+                if relation in (Relation.SAME, Relation.SHARED):
+                    yield fact["account"]
 
 
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."

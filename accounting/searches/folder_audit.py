@@ -48,7 +48,7 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
 def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     folder = SweepFolder(root=require_sweep_folder(root))
     plan = Plan.read(folder.plan_path)
-    statement = ledger.statement(plan.account) if plan.account in ledger.account_names() else None
+    statement = ledger.statement_or_none(plan.account)
     charges = [] if statement is None else [entry for entry in statement.charges if entry.plan == plan.id]
     if statement is None or not charges:
         if any(place.exists() for place in (folder.trials_folder, folder.release_folder, folder.export_folder)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -359,5 +360,8 @@ def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(
     text = "\n".join(Ledger(copy).same_data_in_other_ledgers_sentences(DATA))
     assert "two.sqlite" in text
     assert "one.sqlite" not in text
-    memory_of(first).path.write_text("[")
-    assert "one.sqlite" not in "\n".join(second.same_data_in_other_ledgers_sentences(DATA))
+    damaged = json.loads(memory_of(first).path.read_text())
+    damaged["facts"][0]["body"] = {"files": 3}
+    for content in (json.dumps(damaged), "["):
+        memory_of(first).path.write_text(content)
+        assert "one.sqlite" not in "\n".join(second.same_data_in_other_ledgers_sentences(DATA))
