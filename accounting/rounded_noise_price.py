@@ -7,6 +7,9 @@ import math
 LOG_RATIO = 2.0**-36
 """Bound on the log-ratio of a cell's probability to that under exact noise (`trainers/randomness.py`)."""
 
+OVERFULL = 2.0**-60
+"""Bound on the probability that the units of one step exceed its places (`trainers/data/places.py`): paid in delta."""
+
 
 def epsilon_and_delta_added_by_rounding(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
     """The epsilon and delta that `numbers` noisy numbers add to the (epsilon, delta) of exact noise.
