@@ -38,7 +38,7 @@ help: ## this list
 	@echo "Variables:"
 	@grep -hE '^[A-Z_]+ \?=#' $(MAKEFILE_LIST) | sed -E 's/^([A-Z_]+) \?=# *(.*)/  \1\t\2/' | expand -t 20
 	@echo "Exit codes (make turns each into 2 and dpsweep prints it in words): 0 done, 1 bug, 2 bad input,"
-	@echo "  3 budget refused, 4 done with failed or killed trials, 5 ledger damaged, 6 disk failed, 130 stopped; dpsweep check: 7 a claim fails, 8 not recomputed"
+	@echo "  3 budget refused, 4 done with failed or killed trials, 5 ledger damaged, 6 disk failed, 130 stopped; dpsweep check: 7 a claim fails, 8 none fails, pages not compared"
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { echo >&2 "dpsweep needs Python 3.11 \
