@@ -100,6 +100,21 @@ def records_per_forward_pass(
     return max(1, min(most, _FLOATS // (_number_of_model_outputs(model, input_shape, device) * math.prod(positions))))
 
 
+def require_separate_predictions(
+    model: nn.Module, input_shape: tuple[int, ...], positions: tuple[int, ...], device: torch.device | str
+) -> None:
+    """Raises ValueError unless a pass of the size that is scored treats each example on its own, with these weights.
+
+    The inputs are generated: whether it raises depends on the model alone. For `positions` see
+    `records_per_forward_pass`.
+    """
+    from dpsweep.trainers.models.checks import require_separate_rows
+
+    size = records_per_forward_pass(model, input_shape, positions, device, EXAMPLES_PER_PASS)
+    with _evaluation_mode(model):
+        require_separate_rows(model, input_shape, size)
+
+
 def _number_of_model_outputs(model: nn.Module, input_shape: tuple[int, ...], device: torch.device | str) -> int:
     """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
     import torch
