@@ -59,9 +59,7 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
     dataset = declaration.dataset
     details = details_of_card(declaration.loss, declaration.score, dataset.classes, threshold, dataset.label_names)
     shape = tuple(dataset.shape)
-    require_separate_predictions(
-        model, shape, label_shape(declaration.loss, shape, dataset.classes), machine.device
-    )
+    require_separate_predictions(model, shape, label_shape(declaration.loss, shape, dataset.classes), machine.device)
     streams = _streams_of_card(trial)
     store = RecordStore(folder=machine.data, private=folder.private_store, device=machine.device)
     files.mark_as_read_or_refuse()

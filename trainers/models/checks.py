@@ -275,7 +275,9 @@ def require_separate_rows(model: nn.Module, example_shape: tuple[int, ...], exam
     """
     batch = _draw_seeded_probes(model, example_shape, examples)
     others = batch.flip(0) * (-10 if batch.is_floating_point() else 1)
-    kept = torch.randperm(examples, generator=torch.Generator().manual_seed(_SEED))[: -(-examples // 2)].to(batch.device)
+    kept = torch.randperm(examples, generator=torch.Generator().manual_seed(_SEED))[: -(-examples // 2)].to(
+        batch.device
+    )
     rows = (_output_tensor_for_batch(model, one)[kept] for one in (batch, others.index_copy(0, kept, batch[kept])))
     if not torch.equal(*(each.nan_to_num() for each in rows)):
         raise _layer_refusal_error(*find_named_layer_mixing_examples(model, batch, [others]), _ALONE)

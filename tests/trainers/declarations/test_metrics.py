@@ -177,7 +177,8 @@ def test_one_unit_changes_a_table_by_at_most_1_in_norm(name: str, sizes: tuple[i
     model, records = answering(outputs, labels)
     by_unit = replace(records, units=Units(names=tuple(f"{one}".encode() for one in range(len(units))), of=of))
     tables = [
-        count_units_in_metric_cells(model, by_unit.select(of <= last), "cpu", metric, rng()) for last in range(1, len(units))
+        count_units_in_metric_cells(model, by_unit.select(of <= last), "cpu", metric, rng())
+        for last in range(1, len(units))
     ]
     for before, after in pairwise(tables):
         assert np.linalg.norm(after - before) <= 1 + 1e-12
@@ -192,7 +193,9 @@ def test_replacing_one_record_moves_a_table_by_the_square_root_of_2(name: str) -
     distances = []
     for seed in range(40):
         outputs, labels = rng(seed).standard_normal((2, 2)), rng(100 + seed).integers(0, 2, 2)
-        one, other = (count_units_in_metric_cells(*answering(outputs[[k]], labels[[k]]), "cpu", metric, rng()) for k in (0, 1))
+        one, other = (
+            count_units_in_metric_cells(*answering(outputs[[k]], labels[[k]]), "cpu", metric, rng()) for k in (0, 1)
+        )
         distances.append(float(np.linalg.norm(one - other)))
     assert max(distances) == pytest.approx(math.sqrt(2))
 
