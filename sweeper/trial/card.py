@@ -41,7 +41,7 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
         number_of_tables,
         numbers_of_card,
     )
-    from dpsweep.trainers.declarations.scores import require_separate_predictions
+    from dpsweep.trainers.models.checks import require_separate_predictions
     from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
 
     files = folder.card_files(part)

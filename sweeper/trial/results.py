@@ -34,7 +34,7 @@ from dpsweep.sweeper.trial.session import (
     check_subsample_sharing_was_charged,
 )
 from dpsweep.trainers.declarations.losses import label_shape
-from dpsweep.trainers.declarations.scores import number_of_noisy_counts, require_separate_predictions
+from dpsweep.trainers.declarations.scores import number_of_noisy_counts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -247,6 +247,8 @@ class RunEnd:
 
         A try of a secret draw then counts as diverged, with the least score, and nothing but its own log says why.
         """
+        from dpsweep.trainers.models.checks import require_separate_predictions
+
         session, declaration = one.session, one.session.declaration
         shape = tuple(declaration.dataset.shape)
         positions = label_shape(declaration.loss, shape, declaration.dataset.classes)

@@ -235,12 +235,12 @@ class LogOddsDetails(_MetricDetails):
         yield CardNumber(label=Auroc.label, value=min(max(area, low), high), low=low, high=high)
         yield _average_precision(counts[no], counts[yes], reading)
         for group in np.array_split(np.arange(bins), CALIBRATED):
-            low, high = (f"{self._probability_at_edge(int(edge)):.1%}" for edge in (group[0], group[-1] + 1))
-            predicted = f"{low} to {high}"
+            least, most = (f"{self._probability_at_edge(int(edge)):.1%}" for edge in (group[0], group[-1] + 1))
+            predicted = f"{least} to {most}"
             if group[0] == 0:
-                predicted = f"less than {high}, or no number,"
+                predicted = f"less than {most}, or no number,"
             elif group[-1] == bins - 1:
-                predicted = f"{low} or more"
+                predicted = f"{least} or more"
             label = f"observed where {predicted} was predicted"
             yield reading.number_of_shares(label, counts, ([yes[one] for one in group], [no[one] for one in group]))
 

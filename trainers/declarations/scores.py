@@ -21,7 +21,7 @@ import numpy as np
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, positive, positive_int
-from dpsweep.trainers.data.places import BLANK
+from dpsweep.trainers.data.places import BLANK, draw_passes
 from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_interval
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
@@ -92,27 +92,11 @@ def records_per_forward_pass(
 ) -> int:
     """The number of records in a forward pass: `most`, or fewer if each has outputs for many positions.
 
-    `positions` is the shape of a record's target, () for a class or a number. The number depends on the model and on
-    these shapes alone.
+    `positions` is the shape of a record's target, () for a class or a number. The number depends on no record.
     """
     if not positions:
         return most
     return max(1, min(most, _FLOATS // (_number_of_model_outputs(model, input_shape, device) * math.prod(positions))))
-
-
-def require_separate_predictions(
-    model: nn.Module, input_shape: tuple[int, ...], positions: tuple[int, ...], device: torch.device | str
-) -> None:
-    """Raises ValueError unless a pass of the size that is scored treats each example on its own, with these weights.
-
-    The inputs are generated: whether it raises depends on the model alone. For `positions` see
-    `records_per_forward_pass`.
-    """
-    from dpsweep.trainers.models.checks import require_separate_rows
-
-    size = records_per_forward_pass(model, input_shape, positions, device, EXAMPLES_PER_PASS)
-    with _evaluation_mode(model):
-        require_separate_rows(model, input_shape, size)
 
 
 def _number_of_model_outputs(model: nn.Module, input_shape: tuple[int, ...], device: torch.device | str) -> int:
@@ -120,25 +104,8 @@ def _number_of_model_outputs(model: nn.Module, input_shape: tuple[int, ...], dev
     import torch
 
     blank = torch.zeros((1, *input_shape), dtype=torch.float32, device=device)
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         return int(model(blank).shape[1])
-
-
-def draw_passes(records: int, places: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """The record at each place of the passes [passes, places], or `BLANK`; in their order without `rng`.
-
-    *Guarantee*: with `rng` each record draws its place in a pass by itself, uniformly, and passes are added until each
-    record has one. That is a uniformly drawn injection into passes without end. So an added record changes the place of
-    no other: at equal shapes a kernel rounds a row by its place alone, whatever the other rows hold, and a prediction,
-    even one at a tie, stays the same. No number of records is too large, and none has to be declared.
-    """
-    if rng is None:
-        return np.pad(np.arange(records), (0, -records % places), constant_values=BLANK).reshape(-1, places)
-    drawn = rng.integers(places, size=records)
-    order, sizes = np.argsort(drawn, kind="stable"), np.bincount(drawn, minlength=places)
-    passes = np.full((sizes.max(), places), BLANK)
-    passes[np.arange(records) - np.repeat(sizes.cumsum() - sizes, sizes), drawn[order]] = order
-    return passes
 
 
 def value_per_record(
@@ -154,11 +121,9 @@ def value_per_record(
     """
     import torch
 
-    values = np.zeros(len(records))
-    size = records_per_forward_pass(
-        model, records.input_shape, tuple(records.labels.shape[1:]), device, EXAMPLES_PER_PASS
-    )
-    with _evaluation_mode(model):
+    values, positions = np.zeros(len(records)), tuple(records.labels.shape[1:])
+    size = records_per_forward_pass(model, records.input_shape, positions, device, EXAMPLES_PER_PASS)
+    with evaluation_mode(model):
         for places in draw_passes(len(records), size, rng):
             taken = np.flatnonzero(places != BLANK)
             index, rows = places[taken], torch.from_numpy(taken).to(device)
@@ -171,7 +136,7 @@ def value_per_record(
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """The model in evaluation mode, without gradients; restores the previous mode at the end."""
     import torch
 
@@ -403,15 +368,13 @@ class PrivateHoldout(_MetricScore):
         """The estimate from noisy counts of right and wrong predictions; it is a function of these counts alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        metric = self.measured
-        if metric is None:
-            counts = count_right_and_wrong_units(model, data.holdout, device, rng, loss)
-        else:
+        metric, std = self.measured, self.count_noise_std
+        if metric is not None:
             counts = count_units_in_metric_cells(model, data.holdout, device, metric, rng)
-        noisy = add_gaussian_noise_on_lattice(counts, self.count_noise_std, rng)
-        if metric is None:
-            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self.count_noise_std)
-        return metric.estimate(noisy, self.count_noise_std)
+            return metric.estimate(add_gaussian_noise_on_lattice(counts, std, rng), std)
+        counts = count_right_and_wrong_units(model, data.holdout, device, rng, loss)
+        right, wrong = map(float, add_gaussian_noise_on_lattice(counts, std, rng))
+        return noisy_accuracy(right, wrong, std)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
+from dpsweep.trainers.declarations.scores import EXAMPLES_PER_PASS, evaluation_mode, records_per_forward_pass
 from dpsweep.trainers.user_modules import error_as_one_line
 
 if TYPE_CHECKING:
@@ -275,12 +276,23 @@ def require_separate_rows(model: nn.Module, example_shape: tuple[int, ...], exam
     """
     batch = _draw_seeded_probes(model, example_shape, examples)
     others = batch.flip(0) * (-10 if batch.is_floating_point() else 1)
-    kept = torch.randperm(examples, generator=torch.Generator().manual_seed(_SEED))[: -(-examples // 2)].to(
-        batch.device
-    )
+    order = torch.randperm(examples, generator=torch.Generator().manual_seed(_SEED)).to(batch.device)
+    kept = order[: -(-examples // 2)]
     rows = (_output_tensor_for_batch(model, one)[kept] for one in (batch, others.index_copy(0, kept, batch[kept])))
     if not torch.equal(*(each.nan_to_num() for each in rows)):
         raise _layer_refusal_error(*find_named_layer_mixing_examples(model, batch, [others]), _ALONE)
+
+
+def require_separate_predictions(
+    model: nn.Module, example_shape: tuple[int, ...], positions: tuple[int, ...], device: torch.device | str
+) -> None:
+    """Raises ValueError unless a pass of the size that is scored treats each example on its own, at these weights.
+
+    Inputs are generated, so that the answer is a function of the model. For `positions` see `records_per_forward_pass`.
+    """
+    with evaluation_mode(model):
+        examples = records_per_forward_pass(model, example_shape, positions, device, EXAMPLES_PER_PASS)
+        require_separate_rows(model, example_shape, examples)
 
 
 def require_output_shape(
@@ -421,8 +433,8 @@ def _depends_on_row_only(row: int, output: Tensor, batch: Tensor) -> bool:
         (gradient,) = torch.autograd.grad(output, batch, retain_graph=True, materialize_grads=True)
     except RuntimeError as error:  # checkpoint(use_reentrant=True) has no such derivative
         raise ValueError(
-            "Expected a model whose outputs torch.autograd.grad differentiates by its inputs, so use_reentrant=False in "
-            f"a checkpoint: {error_as_one_line(error)}."
+            "Expected a model whose outputs torch.autograd.grad differentiates by its inputs, so use_reentrant=False "
+            f"in a checkpoint: {error_as_one_line(error)}."
         ) from error
     gradient[row] = 0
     return not gradient.any()

@@ -125,9 +125,8 @@ def test_a_text_adds_its_share_and_the_rest_to_the_pair_of_counts() -> None:
     assert counts.tolist() == pytest.approx([1.5, 1.5])
     for left_out in range(3):
         others = records().select(np.array([row for row in range(3) if row != left_out]))
-        difference = counts - score_counts.count_right_and_wrong_units(
-            Echo(), others, "cpu", np.random.default_rng(0), LOSS
-        )
+        rng = np.random.default_rng(0)
+        difference = counts - score_counts.count_right_and_wrong_units(Echo(), others, "cpu", rng, LOSS)
         assert np.linalg.norm(difference) <= 1 + 1e-12
 
 
