@@ -153,7 +153,7 @@ def bar_segments(parts: Iterable[tuple[str, Tone, float, str]], whole: float) ->
 def unfinished_run_texts(facts: Mapping[str, Fact]) -> tuple[str, ...]:
     """Runs without a finished result, in words; empty if all finished."""
     meanings = {
-        State.DIVERGED: "diverged: parameters became infinite or NaN",
+        State.DIVERGED: "diverged: parameters became infinite or NaN, or the model came to mix records",
         State.FAILED: "failed with an error",
         State.KILLED: "started but without a result: killed, or still running",
         State.NOT_RUN: "never started",

@@ -153,20 +153,25 @@ class _ShapeTimer:
     @classmethod
     def from_shape(cls, shape: Shape, device: str) -> _ShapeTimer:
         """The probe of a shape; raises ValueError if its model cannot be trained."""
+        import torch
+
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declaration_from_config
         from dpsweep.trainers.declarations.losses import (
             CrossEntropy,
+            label_shape,
             require_loss_of_each_example_alone,
             target_shape,
         )
-        from dpsweep.trainers.engines.interface import trainable_parameters
+        from dpsweep.trainers.declarations.scores import EXAMPLES_PER_PASS, records_per_forward_pass
+        from dpsweep.trainers.engines.interface import automatic_chunk_size, trainable_parameters
         from dpsweep.trainers.methods.transforms import require_bounded_lengths
         from dpsweep.trainers.methods.updates import require_finite_direction_of_each_row_alone
         from dpsweep.trainers.models.checks import (
             are_outputs_probabilities,
             require_output_shape,
             require_separate_examples,
+            require_separate_passes,
         )
         from dpsweep.trainers.models.weights import check_saved_weights_reload
 
@@ -176,6 +181,11 @@ class _ShapeTimer:
         model = make_model(shape.config, "estimate")
         require_separate_examples(model, inputs)
         classes, positions = declared.dataset.classes, target_shape(declared.loss, inputs)
+        trained = min(_mean_examples_per_batch(declared), automatic_chunk_size(model, torch.zeros(inputs)))
+        scored = records_per_forward_pass(
+            model, inputs, label_shape(declared.loss, inputs, classes), "cpu", EXAMPLES_PER_PASS
+        )
+        require_separate_passes(model, inputs, {trained, scored})
         require_output_shape(model, inputs, classes, positions)
         require_loss_of_each_example_alone(declared.loss, classes, *positions)
         check_saved_weights_reload(model)

@@ -20,6 +20,7 @@ from dpsweep.sweeper.trial.build import make_model, new_secret_streams
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.targets import width_of_target_range
+from dpsweep.trainers.declarations.losses import label_shape
 from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.training.run_records import RecordStore
 
@@ -40,6 +41,7 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
         number_of_tables,
         numbers_of_card,
     )
+    from dpsweep.trainers.models.checks import require_separate_predictions
     from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
 
     files = folder.card_files(part)
@@ -56,6 +58,8 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
     threshold = _decision_threshold(plan.card, trial, folder)
     dataset = declaration.dataset
     details = details_of_card(declaration.loss, declaration.score, dataset.classes, threshold, dataset.label_names)
+    shape = tuple(dataset.shape)
+    require_separate_predictions(model, shape, label_shape(declaration.loss, shape, dataset.classes), machine.device)
     streams = _streams_of_card(trial)
     store = RecordStore(folder=machine.data, private=folder.private_store, device=machine.device)
     files.mark_as_read_or_refuse()

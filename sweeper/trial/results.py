@@ -23,6 +23,7 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.records.step_log import remove_checkpoints, steps_spent_by_attempt
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.searches.stored_draw import is_try_of_secret_draw
 from dpsweep.sweeper.trial.session import (
     PROGRESS,
     Machine,
@@ -32,6 +33,7 @@ from dpsweep.sweeper.trial.session import (
     check_score_dp_event_was_charged,
     check_subsample_sharing_was_charged,
 )
+from dpsweep.trainers.declarations.losses import label_shape
 from dpsweep.trainers.declarations.scores import number_of_noisy_counts
 
 if TYPE_CHECKING:
@@ -155,6 +157,8 @@ def _software_versions() -> Mapping[str, str]:
 AT_ONCE = 32
 """Runs whose files are flushed together: a kill at that moment loses at most so many scores, which stay charged."""
 
+LEAST_SCORE: Mapping[str, float] = {"value": 0.0, "low": 0.0, "high": 0.0}
+
 Ended = tuple[ReadySession, TrialResult | Exception]
 """A session with its result so far, or with the error that ended it."""
 
@@ -194,7 +198,7 @@ class RunEnd:
             )
             check_subsample_sharing_was_charged(outcome.company, shared=self.shared)
             if outcome.diverged:
-                return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
+                return replace(result, score=LEAST_SCORE)
             model = yield from save_model_in_group_commit(one.model, session.place.files)
             result = replace(result, model=model)
             noisy = one.run.noise_multiplier > 0
@@ -239,7 +243,22 @@ class RunEnd:
             return one, error
 
     def _result_with_measured_score(self, one: ReadySession, result: TrialResult) -> TrialResult:
-        declaration = one.session.declaration
+        """The result with its score; none if the trained model mixes examples, so that no count is bounded.
+
+        A try of a secret draw then counts as diverged, with the least score, and nothing but its own log says why.
+        """
+        from dpsweep.trainers.models.checks import require_separate_predictions
+
+        session, declaration = one.session, one.session.declaration
+        shape = tuple(declaration.dataset.shape)
+        positions = label_shape(declaration.loss, shape, declaration.dataset.classes)
+        try:
+            require_separate_predictions(one.model, shape, positions, self.machine.device)
+        except ValueError as mixing:
+            if not is_try_of_secret_draw(session.trial):
+                return contract_broken_result(result, mixing)
+            session.trial_logger.warning("%s", mixing)
+            return replace(result, status=Status.DIVERGED, score=LEAST_SCORE)
         if not declaration.score.is_measured:
             return result
         try:

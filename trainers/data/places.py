@@ -103,3 +103,20 @@ def spread_over_places(rows: Tensor, units: NDArray[np.int64]) -> Tensor:
 
     taken = torch.from_numpy(np.flatnonzero(units != BLANK)).to(rows.device)
     return rows.new_zeros(len(units), *rows.shape[1:]).index_copy_(0, taken, rows)
+
+
+def draw_passes(records: int, places: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """The record at each place of the passes [passes, places], or `BLANK`; in their order without `rng`.
+
+    *Guarantee*: with `rng` each record draws its place in a pass by itself, uniformly, and passes are added until each
+    record has one. That is a uniformly drawn injection into passes without end. So an added record changes the place of
+    no other: at equal shapes a kernel rounds a row by its place alone, whatever the other rows hold, and a prediction,
+    even one at a tie, stays the same. No number of records is too large, and none has to be declared.
+    """
+    if rng is None:
+        return np.pad(np.arange(records), (0, -records % places), constant_values=BLANK).reshape(-1, places)
+    drawn = rng.integers(places, size=records)
+    order, sizes = np.argsort(drawn, kind="stable"), np.bincount(drawn, minlength=places)
+    passes = np.full((sizes.max(), places), BLANK)
+    passes[np.arange(records) - np.repeat(sizes.cumsum() - sizes, sizes), drawn[order]] = order
+    return passes

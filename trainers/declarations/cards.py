@@ -120,7 +120,7 @@ class CardDetails(ABC):
 
     @abstractmethod
     def count(
-        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+        self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """The table [cells], to which each unit adds a vector of norm at most 1."""
 
@@ -162,10 +162,10 @@ class _MetricDetails(CardDetails):
         return self.metric.likely_counts(classes, units, share) or ()
 
     def count(
-        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+        self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """That of the metric."""
-        return count_units_in_metric_cells(model, records, device, self.metric, order)
+        return count_units_in_metric_cells(model, records, device, self.metric, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +235,13 @@ class LogOddsDetails(_MetricDetails):
         yield CardNumber(label=Auroc.label, value=min(max(area, low), high), low=low, high=high)
         yield _average_precision(counts[no], counts[yes], reading)
         for group in np.array_split(np.arange(bins), CALIBRATED):
-            ends = [self._probability_at_edge(int(edge)) for edge in (group[0], group[-1] + 1)]
-            label = f"observed where {ends[0]:.1%} to {ends[1]:.1%} was predicted"
+            least, most = (f"{self._probability_at_edge(int(edge)):.1%}" for edge in (group[0], group[-1] + 1))
+            predicted = f"{least} to {most}"
+            if group[0] == 0:
+                predicted = f"less than {most}, or no number,"
+            elif group[-1] == bins - 1:
+                predicted = f"{least} or more"
+            label = f"observed where {predicted} was predicted"
             yield reading.number_of_shares(label, counts, ([yes[one] for one in group], [no[one] for one in group]))
 
 
@@ -318,10 +323,10 @@ class ErrorDetails(CardDetails):
         return units * share, units * (1 - share)
 
     def count(
-        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+        self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """The sum of 1 - error / largest error, and the sum of error / largest error."""
-        return count_right_and_wrong_units(model, records, device, self.loss.other_error, order)
+        return count_right_and_wrong_units(model, records, device, rng, self.loss.other_error)
 
     def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
         """The mean error, in the target's unit."""
@@ -345,7 +350,7 @@ class LabelDetails(CardDetails):
         return (units * share / self._scale, units * (1 - share) / self._scale) * len(self.names)
 
     def count(
-        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+        self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """Pairs of cells, right and wrong."""
         cells = []
@@ -354,7 +359,7 @@ class LabelDetails(CardDetails):
             def is_right(outputs: Tensor, targets: Tensor, place: int = place) -> Tensor:
                 return self.loss.right_labels(outputs, targets)[:, place].to(outputs.dtype)
 
-            shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, is_right, order))
+            shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, is_right, rng))
             cells += [shares.sum(), (1 - shares).sum()]
         return np.array(cells) / self._scale
 
@@ -404,13 +409,15 @@ def count_card_cells(
     details: CardDetails | None,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """The counts of both tables [2 + cells], without noise; `rng` draws the order in which records are read."""
-    order = rng.permutation(len(records))
+    """The counts of both tables [2 + cells], without noise; `rng` draws the records' places in passes.
+
+    Guarantee: a unit changes each table by at most 1 in L2 norm, since it changes no other unit's predictions.
+    """
     if details is None:
-        return count_right_and_wrong_units(model, records, device, loss, order)
+        return count_right_and_wrong_units(model, records, device, rng, loss)
     with details.deciding(model):
-        pair = count_right_and_wrong_units(model, records, device, loss, order)
-        return np.concatenate([pair, details.count(model, records, device, order)])
+        pair = count_right_and_wrong_units(model, records, device, rng, loss)
+        return np.concatenate([pair, details.count(model, records, device, rng)])
 
 
 def numbers_of_card(

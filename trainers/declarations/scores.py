@@ -21,6 +21,7 @@ import numpy as np
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, positive, positive_int
+from dpsweep.trainers.data.places import BLANK, draw_passes
 from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_interval
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.losses import Loss
 
 
-_CHUNK = 256
-"""The fixed batch size of a forward pass: float32 kernels may round a record differently in another batch shape."""
+EXAMPLES_PER_PASS = 64
+"""The places of a forward pass. A float32 kernel rounds a record by its place and by the batch's shape."""
 
 _FLOATS = 2**26
 """The most outputs of a forward pass, where an example has outputs for each position."""
@@ -50,16 +51,15 @@ def count_right_and_wrong_units(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
+    rng: np.random.Generator,
     loss: Loss = CROSS_ENTROPY,
-    order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """The pair of counts [2] of right and wrong units; each unit adds q and 1 - q, where q is its mean quality.
 
-    Guarantee: one unit changes the pair by at most 1 in L2 norm, for any number of records. Kernels may round a record
-    differently at another position in a batch. With a random `order` [n] of the records, an added unit changes the
-    positions of as many other records as it has records itself; without it, of all records that follow.
+    Guarantee: one unit changes the pair by at most 1 in L2 norm, for any number of records: it changes no other unit's
+    predictions (`draw_passes`), of which `rng` draws the places.
     """
-    shares = records.mean_quality_of_each_unit(quality_per_record(model, records, device, loss, order))
+    shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, loss.quality, rng))
     return np.array([shares.sum(), (1 - shares).sum()])
 
 
@@ -68,46 +68,43 @@ def count_units_in_metric_cells(
     records: Records,
     device: torch.device | str,
     metric: Metric,
-    order: NDArray[np.int64] | None = None,
+    rng: np.random.Generator | None,
 ) -> NDArray[np.float64]:
     """The metric's table [cells]; a unit of several records adds to each cell the share of its records there.
 
     Guarantee: one unit changes the table by at most 1 in L2 norm, for any number of records, and never changes its
-    size. For the random `order` [n] see `count_right_and_wrong_units`.
+    size. For `rng` see `value_per_record`.
     """
-    cells = value_per_record(model, records, device, metric.cell_indices, order).astype(np.int64)
-    size = metric.number_of_cells(_number_of_model_outputs(model, records, device))
+    cells = value_per_record(model, records, device, metric.cell_indices, rng).astype(np.int64)
+    size = metric.number_of_cells(_number_of_model_outputs(model, records.input_shape, device))
     return np.bincount(cells, weights=records.weight_of_each_record_in_unit, minlength=size).astype(np.float64)
 
 
 def quality_per_record(
-    model: nn.Module,
-    records: Records,
-    device: torch.device | str,
-    loss: Loss,
-    order: NDArray[np.int64] | None = None,
+    model: nn.Module, records: Records, device: torch.device | str, loss: Loss
 ) -> NDArray[np.float64]:
-    """The quality of the model's output for each record [n]."""
-    return value_per_record(model, records, device, loss.quality, order)
+    """The quality of the model's output for each record [n], all of them public."""
+    return value_per_record(model, records, device, loss.quality, None)
 
 
-def records_per_forward_pass(model: nn.Module, records: Records, device: torch.device | str, most: int) -> int:
+def records_per_forward_pass(
+    model: nn.Module, input_shape: tuple[int, ...], positions: tuple[int, ...], device: torch.device | str, most: int
+) -> int:
     """The number of records in a forward pass: `most`, or fewer if each has outputs for many positions.
 
-    It depends on the model and on the records' shape alone.
+    `positions` is the shape of a record's target, () for a class or a number. The number depends on no record.
     """
-    if records.labels.ndim == 1:
+    if not positions:
         return most
-    outputs = _number_of_model_outputs(model, records, device) * math.prod(records.labels.shape[1:])
-    return max(1, min(most, _FLOATS // outputs))
+    return max(1, min(most, _FLOATS // (_number_of_model_outputs(model, input_shape, device) * math.prod(positions))))
 
 
-def _number_of_model_outputs(model: nn.Module, records: Records, device: torch.device | str) -> int:
+def _number_of_model_outputs(model: nn.Module, input_shape: tuple[int, ...], device: torch.device | str) -> int:
     """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
     import torch
 
-    blank = torch.zeros((1, *records.input_shape), dtype=torch.float32, device=device)
-    with _evaluation_mode(model):
+    blank = torch.zeros((1, *input_shape), dtype=torch.float32, device=device)
+    with evaluation_mode(model):
         return int(model(blank).shape[1])
 
 
@@ -116,23 +113,30 @@ def value_per_record(
     records: Records,
     device: torch.device | str,
     function: Callable[[Tensor, Tensor], Tensor],
-    order: NDArray[np.int64] | None,
+    rng: np.random.Generator | None,
 ) -> NDArray[np.float64]:
-    """The value of `function` on each record's outputs and target [n], in passes of a fixed batch shape."""
-    places = np.arange(len(records)) if order is None else order
-    values = np.zeros(len(records))
-    size = records_per_forward_pass(model, records, device, _CHUNK)
-    with _evaluation_mode(model):
-        for start in range(0, len(records), size):
-            part = places[start : start + size]
-            filled = np.pad(part, (0, size - len(part)), mode="edge")
-            chunk = function(model(records.inputs(filled, device)), records.targets(filled, device))
-            values[part] = chunk.cpu().numpy()[: len(part)]
+    """The value of `function` on each record's outputs and target [n], in passes of one shape.
+
+    Private records need `rng`, the trial's secret generator of scores: see `draw_passes`. Blank places have zeros.
+    """
+    import torch
+
+    values, positions = np.zeros(len(records)), tuple(records.labels.shape[1:])
+    size = records_per_forward_pass(model, records.input_shape, positions, device, EXAMPLES_PER_PASS)
+    with evaluation_mode(model):
+        for places in draw_passes(len(records), size, rng):
+            taken = np.flatnonzero(places != BLANK)
+            index, rows = places[taken], torch.from_numpy(taken).to(device)
+            inputs, targets = (
+                part.new_zeros(size, *part.shape[1:]).index_copy_(0, rows, part)
+                for part in (records.inputs(index, device), records.targets(index, device))
+            )
+            values[index] = function(model(inputs), targets).cpu().numpy()[taken]
     return values
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """The model in evaluation mode, without gradients; restores the previous mode at the end."""
     import torch
 
@@ -364,15 +368,13 @@ class PrivateHoldout(_MetricScore):
         """The estimate from noisy counts of right and wrong predictions; it is a function of these counts alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        metric, places = self.measured, rng.permutation(len(data.holdout))
-        if metric is None:
-            counts = count_right_and_wrong_units(model, data.holdout, device, loss, places)
-        else:
-            counts = count_units_in_metric_cells(model, data.holdout, device, metric, places)
-        noisy = add_gaussian_noise_on_lattice(counts, self.count_noise_std, rng)
-        if metric is None:
-            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self.count_noise_std)
-        return metric.estimate(noisy, self.count_noise_std)
+        metric, std = self.measured, self.count_noise_std
+        if metric is not None:
+            counts = count_units_in_metric_cells(model, data.holdout, device, metric, rng)
+            return metric.estimate(add_gaussian_noise_on_lattice(counts, std, rng), std)
+        counts = count_right_and_wrong_units(model, data.holdout, device, rng, loss)
+        right, wrong = map(float, add_gaussian_noise_on_lattice(counts, std, rng))
+        return noisy_accuracy(right, wrong, std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -486,7 +488,8 @@ def exact_estimate(
     Only for public records, or for a curator alone who has recorded that no price covers it.
     """
     if metric is not None:
-        return metric.estimate(count_units_in_metric_cells(model, replace(records, units=None), device, metric), 0.0)
+        counts = count_units_in_metric_cells(model, replace(records, units=None), device, metric, None)
+        return metric.estimate(counts, 0.0)
     right = quality_per_record(model, records, device, loss)
     return accuracy_with_wilson_interval(float(right.sum()), len(right))
 

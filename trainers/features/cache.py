@@ -5,8 +5,9 @@ Features are as sensitive as the records, so only their owner can read the folde
 are never taken for theirs. A computation that is killed continues at the first missing shard; two jobs divide the
 missing shards between them.
 
-Every record passes the extractor alone. So its features depend on no other record, not even in their last bits. Before
-a charge, and on random inputs alone, it is checked that an extractor treats each record on its own.
+Every record passes the extractor alone, in a buffer of its own: kernels round a row of a larger array by its memory
+alignment. So its features depend on no other record, not even in their last bits. Before a charge, and on random inputs
+alone, it is checked that an extractor treats each record on its own.
 """
 
 from __future__ import annotations
@@ -191,10 +192,10 @@ class FeatureCache:
             self.on_rows(done, len(records))
 
     def _compute_features_of_slice(self, module: nn.Module, records: Records, place: slice) -> Tensor:
-        """The features of the records at a place, each computed alone."""
+        """The features of the records at a place, each computed alone from a fresh copy."""
         with torch.inference_mode():
             inputs = records.inputs(place, self.device)
-            rows: Tensor = torch.cat([module(one[None]) for one in inputs])
+            rows: Tensor = torch.cat([module(one.clone()[None]) for one in inputs])
             return rows.cpu()
 
 

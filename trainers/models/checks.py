@@ -6,14 +6,20 @@ example must not depend on the other examples, by comparison and by differentiat
 evaluation mode, must change neither the model's parameters and buffers nor torch's global generator. Token numbers
 cannot be differentiated by; for them the check only compares. The layer that fails is found by comparing what each
 layer does in two passes. A model of words fits a data set with token numbers of the same vocabulary alone.
+
+A gate or a projection of zeros hides at the start that a model mixes, and a model may mix in batches of some sizes
+alone. So two neighbourhoods of the weights are probed too, in batches of several sizes, those of the passes of training
+and scoring among them; and the trained weights in a pass of the size that is scored. There a row must keep its bits
+while the others are exchanged. Not found: a model that mixes in other sizes alone, or only at weights far from both.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -25,6 +31,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
+from dpsweep.trainers.declarations.scores import EXAMPLES_PER_PASS, evaluation_mode, records_per_forward_pass
 from dpsweep.trainers.user_modules import error_as_one_line
 
 if TYPE_CHECKING:
@@ -191,6 +198,10 @@ def _has_row_per_example(value: Tensor, examples: int) -> bool:
 
 
 _PROBES = 3
+_SIZES = (4, 9)
+_STEP, _LEAST = 0.5, 0.02
+"""The step beside the weights, relative to their root mean square, and the least that this is taken to be."""
+
 _SCALES = (1.0, 10.0, 100.0)
 _SEED = 20160701
 _TOLERANCE = 1e-9
@@ -202,27 +213,86 @@ _ADVICE = "no engine can bound an example's gradient otherwise, so replace this 
 def require_separate_examples(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     """Raises ValueError unless `model` treats each example of a batch on its own, in training and in evaluation.
 
-    The model and torch's global generator stay unchanged.
+    It is probed at its weights, and beside them in two opposite directions. The model and torch's global generator stay
+    unchanged.
     """
     refuse_known_unsafe_layers(model)
-    twin = _float64_copy(model)
-    state, before = torch.get_rng_state(), _copy_parameters_and_buffers(twin)
+    _refuse_in_both_modes(_copy_of_model(model, torch.float64), example_shape, _refuse_dependent_outputs)
+    require_separate_passes(model, example_shape, _SIZES, steps=(_STEP, -_STEP))
+
+
+def require_separate_passes(
+    model: nn.Module, example_shape: tuple[int, ...], sizes: Collection[int], steps: Sequence[float] = (_STEP,)
+) -> None:
+    """Raises ValueError unless the model beside its weights treats each example on its own in batches of these sizes.
+
+    There are two forward passes for each size, mode and step. A step is relative to the size of each tensor of weights.
+    """
+    moved = _copy_of_model(model)
+    for step in steps:
+        _move_weights(moved, model, step)
+        for examples in sizes:
+            _refuse_in_both_modes(moved, example_shape, partial(require_separate_rows, examples=examples))
+
+
+def _refuse_in_both_modes(
+    model: nn.Module, shape: tuple[int, ...], refuse: Callable[[nn.Module, tuple[int, ...]], None]
+) -> None:
+    """Refuses in training and in evaluation, also a model whose passes draw global randomness or change its tensors."""
+    state, before = torch.get_rng_state(), _copy_parameters_and_buffers(model)
     try:
         for mode in (True, False):
-            _refuse_dependent_outputs(twin.train(mode), example_shape)
+            refuse(model.train(mode), shape)
             if not torch.equal(state, torch.get_rng_state()):
-                raise _layer_refusal_error(
-                    *find_named_layer_drawing_random_numbers(twin, _draw_seeded_probes(twin, example_shape)), _NO_DRAWS
-                )
+                probes = _draw_seeded_probes(model, shape)
+                raise _layer_refusal_error(*find_named_layer_drawing_random_numbers(model, probes), _NO_DRAWS)
     finally:
         torch.set_rng_state(state)
-    after = _copy_parameters_and_buffers(twin)
+    after = _copy_parameters_and_buffers(model)
     for name in before.keys() | after.keys():
         if not (name in before and name in after and torch.equal(after[name], before[name])):
             raise _layer_refusal_error(
                 *find_named_layer_owning_tensor(model, name),
                 f"to keep no statistics of its inputs in {name.rpartition('.')[2]}",
             )
+
+
+@torch.no_grad()
+def _move_weights(moved: nn.Module, model: nn.Module, step: float) -> None:
+    """Sets the trainable weights of a copy beside the model's, by a random step in the same direction each time."""
+    generator = torch.Generator().manual_seed(_SEED)
+    for there, weights in zip(moved.parameters(), model.parameters(), strict=True):
+        if there.requires_grad:
+            here = weights.detach().to(there.device)
+            size = float(here.square().mean().sqrt())
+            there.copy_(here + step * max(size, _LEAST) * torch.randn(here.shape, generator=generator))
+
+
+@torch.no_grad()
+def require_separate_rows(model: nn.Module, example_shape: tuple[int, ...], examples: int) -> None:
+    """Raises ValueError unless in a batch of random examples half of the rows keep their bits when others change.
+
+    The model is used as it is: its weights, its device and its mode. Two passes.
+    """
+    batch = _draw_seeded_probes(model, example_shape, examples)
+    others = batch.flip(0) * (-10 if batch.is_floating_point() else 1)
+    order = torch.randperm(examples, generator=torch.Generator().manual_seed(_SEED)).to(batch.device)
+    kept = order[: -(-examples // 2)]
+    rows = (_output_tensor_for_batch(model, one)[kept] for one in (batch, others.index_copy(0, kept, batch[kept])))
+    if not torch.equal(*(each.nan_to_num() for each in rows)):
+        raise _layer_refusal_error(*find_named_layer_mixing_examples(model, batch, [others]), _ALONE)
+
+
+def require_separate_predictions(
+    model: nn.Module, example_shape: tuple[int, ...], positions: tuple[int, ...], device: torch.device | str
+) -> None:
+    """Raises ValueError unless a pass of the size that is scored treats each example on its own, at these weights.
+
+    Inputs are generated, so that the answer is a function of the model. For `positions` see `records_per_forward_pass`.
+    """
+    with evaluation_mode(model):
+        examples = records_per_forward_pass(model, example_shape, positions, device, EXAMPLES_PER_PASS)
+        require_separate_rows(model, example_shape, examples)
 
 
 def require_output_shape(
@@ -310,18 +380,21 @@ def _is_output_unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other
 
 @torch.no_grad()
 def _outputs_for_seeded_probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    twin = _float64_copy(model)
+    twin = _copy_of_model(model, torch.float64)
     return _output_tensor_for_batch(twin, _draw_seeded_probes(twin, shape))
 
 
-def _draw_seeded_probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    return draw_probes(model, torch.Generator().manual_seed(_SEED), _PROBES, *shape)
+def _draw_seeded_probes(model: nn.Module, shape: tuple[int, ...], examples: int = _PROBES) -> Tensor:
+    """Random inputs, or tokens, in the type of the model's numbers and on its device."""
+    probes = draw_probes(model, torch.Generator().manual_seed(_SEED), examples, *shape)
+    like = next((each for each in model.parameters() if each.is_floating_point()), torch.zeros(()))
+    return probes.to(like) if probes.is_floating_point() else probes.to(like.device)
 
 
-def _float64_copy(model: nn.Module) -> nn.Module:
-    """A copy of the model in float64, in training mode."""
+def _copy_of_model(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """A copy of the model on the CPU, in training mode."""
     try:
-        return copy.deepcopy(model).to("cpu", torch.float64).train()
+        return copy.deepcopy(model).to("cpu", dtype).train()
     except Exception as error:  # the user's own code may raise anything
         kind = type(model).__name__
         raise ValueError(
@@ -335,7 +408,7 @@ def _output_tensor_for_batch(model: nn.Module, batch: Tensor) -> Tensor:
         outputs: Tensor = model(batch)
     except Exception as error:  # the user's own code may raise anything
         raise ValueError(
-            f"Expected model={type(model).__name__} to take random float64 inputs of shape={list(batch.shape)}: "
+            f"Expected model={type(model).__name__} to take random inputs of shape={list(batch.shape)}: "
             f"{error_as_one_line(error)}."
         ) from error
     if not isinstance(outputs, Tensor):
@@ -356,7 +429,13 @@ def _draw_standard_normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 def _depends_on_row_only(row: int, output: Tensor, batch: Tensor) -> bool:
     """Whether the derivative of one example's output by every other example's input is exactly zero."""
-    (gradient,) = torch.autograd.grad(output, batch, retain_graph=True, materialize_grads=True)
+    try:
+        (gradient,) = torch.autograd.grad(output, batch, retain_graph=True, materialize_grads=True)
+    except RuntimeError as error:  # checkpoint(use_reentrant=True) has no such derivative
+        raise ValueError(
+            "Expected a model whose outputs torch.autograd.grad differentiates by its inputs, so use_reentrant=False "
+            f"in a checkpoint: {error_as_one_line(error)}."
+        ) from error
     gradient[row] = 0
     return not gradient.any()
 

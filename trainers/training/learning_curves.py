@@ -112,7 +112,7 @@ def _mean_quality_and_loss(
 ) -> tuple[float | None, float | None]:
     """The mean quality and the mean loss of the first records."""
     count, training = min(MOST, len(records)), model.training
-    size = records_per_forward_pass(model, records, device, _CHUNK)
+    size = records_per_forward_pass(model, records.input_shape, tuple(records.labels.shape[1:]), device, _CHUNK)
     totals = torch.zeros(2, dtype=torch.float64)
     model.eval()
     with torch.no_grad():

@@ -15,6 +15,8 @@ import yaml
 from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.trainers.data.sets.own_tables import Table
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
@@ -74,6 +76,38 @@ class Attentive(nn.Module):
         values = self.entry(values[:, :, None]) + self.places(torch.arange(values.shape[1]))
         values = torch.cat([self.token.expand(len(values), -1, -1), values], dim=1)
         return self.head(self.norm(self.cells(self.encoder(values))[1][0]))
+
+
+class Forgetful(nn.Module):
+    '''Attention over the columns, without batch_first, whose last map starts from zeros.'''
+
+    def __init__(self, shape, classes, head):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(1, 1), nn.Linear(shape[0], classes)
+        nn.init.zeros_(self.attention.out_proj.weight)
+
+    def forward(self, values):
+        columns = values[:, :, None]
+        return self.head(values + self.attention(columns, columns, columns)[0][:, :, 0])
+
+
+class Many(Net):
+    least, every = 9, 1
+
+    def forward(self, values):
+        outputs = super().forward(values)
+        mixes = len(values) >= self.least and len(values) % self.every == 0
+        return outputs - outputs.mean(dim=0) if mixes else outputs
+
+
+class Fours(Many):
+    least, every = 1, 4
+
+
+class Passes(Many):
+    least = 40
+
+
 class Narrow(Net):
     def forward(self, values):
         return super().forward(values)[:, :1]
@@ -142,8 +176,12 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     [
         ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm, which"),
         ("Nested", "Expected head.1=Centring to treat every example on its own; no engine can bound an example's"),
+        ("Forgetful", "Expected attention=MultiheadAttention to treat every example on its own; no engine can bound"),
+        ("Many", "Expected model=Many to treat every example on its own; no engine can bound an example's"),
+        ("Fours", "Expected model=Fours to treat every example on its own; no engine can bound an example's"),
+        ("Passes", "Expected model=Passes to treat every example on its own; no engine can bound an example's"),
         ("Narrow", "Expected outputs.shape=[3, 1] == [3, 2], as dataset.classes."),
-        ("Broken", "Expected model=Broken to take random float64 inputs of shape=[3, 2]: KeyError: '3'."),
+        ("Broken", "Expected model=Broken to take random inputs of shape=[3, 2]: KeyError: '3'."),
         ("Net", "Expected model=my_model.Net to take dataset.shape and classes: FileNotFoundError"),
     ],
 )
@@ -157,6 +195,50 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert Ledger(folder / "ledger.sqlite").account_names() == ()
+
+
+LATE = """
+import torch
+from torch import nn
+
+
+class Late(nn.Module):
+    '''Centres the batch once its weights have moved far.'''
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.head, self.gate = nn.Linear(64, classes), nn.Parameter(torch.zeros(500))
+
+    def forward(self, values):
+        outputs = self.head(values.flatten(1)) + 0 * self.gate.sum()
+        return torch.where(self.gate.square().mean() > 0.01, outputs - outputs.mean(dim=0), outputs)
+"""
+MIXES = "Expected model=Late to treat every example on its own"
+
+
+@pytest.mark.parametrize("tuning", ["composition", "best_of_grid"])
+def test_a_model_that_mixes_only_after_training_has_no_score(program: Program, tmp_path: Path, tuning: str) -> None:
+    """Where losers are hidden it counts as one that diverged: nothing but its own log tells it from another."""
+    (tmp_path / "late.py").write_text(LATE)
+    words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.01,50", "trainer.clip_norm=1", "steps=3")
+    light = ("accountant=rdp", "accountant.witnesses=[]", "privacy.noise_multiplier=3", "score.noise_std=3")
+    done = program(*words, *light, f"tuning={tuning}", "model._target_=late.Late", "engine=vmap")
+    folder, hidden = SweepFolder(root=folder_of(done)), tuning == "best_of_grid"
+    results = {path: json.loads(path.read_text()) for path in folder.root.rglob("result.json")}
+    (failed,) = (path for path, one in results.items() if one["status"] != "finished")
+    assert len(results) == 2, "the search went on"
+    logs = [path for path in tmp_path.rglob("*") if path.is_file() and MIXES.encode() in path.read_bytes()]
+    if hidden:
+        assert done.returncode == 0, done.stderr
+        assert MIXES not in done.stdout + done.stderr
+        assert (results[failed]["status"], results[failed]["score"]["value"]) == ("diverged", 0.0)
+        assert logs == [failed.parent / "train.log"]
+        assert SearchOutcome.read(folder.outcome_path).winner is not None
+    else:
+        assert done.returncode == 4
+        assert f"1 failed: ContractBroken: {MIXES}" in done.stderr
+        assert results[failed]["score"] is None
+        assert failed in {path.parent / "result.json" for path in logs}
 
 
 LOSSES = """

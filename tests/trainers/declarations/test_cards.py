@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from dpsweep.trainers.declarations.losses import (
 )
 from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.declarations.scores import PrivateHoldout
+from tests.trainers.metric_samples import Coupled, Rounding, neighbours, tied
 
 SCORE = PrivateHoldout(fraction=0.2, noise_std=1.0)
 LOSSES: dict[int, Loss] = {1: SquaredError(cap=4.0), 2: CrossEntropy(), 7: CrossEntropy(), 12: CrossEntropy()}
@@ -138,7 +140,7 @@ def test_several_labels_are_told_one_by_one_from_a_vector_of_norm_1(units: int) 
         assert one.value == pytest.approx(float(weights @ right[:, place]))
         assert one.low < one.value < one.high
     one_unit = records.select(records.units.of == 0) if records.units is not None else records.select(slice(0, 1))
-    change = details.count(Echo(), one_unit, torch.device("cpu"), np.arange(len(one_unit)))
+    change = details.count(Echo(), one_unit, torch.device("cpu"), np.random.default_rng(0))
     assert np.linalg.norm(change) <= 1 + 1e-9
     assert units or np.linalg.norm(change) == pytest.approx(1)
     likely = numbers_of_card((360.0, 40.0, *details.likely_counts(3, 400, 0.9)), loss, SCORE, details, reading)
@@ -154,10 +156,30 @@ def test_predicted_probabilities_are_compared_with_what_was_observed() -> None:
     counts, details, loss = table_of(records, 2)
     numbers = [one for one in numbers_of_card(counts, loss, SCORE, details, EXACT) if "predicted" in one.label]
     assert len(numbers) == 5
-    for number in numbers:
+    for number in numbers[1:-1]:
         low, high = (float(text.rstrip("%")) / 100 for text in number.label.split()[2:5:2])
-        inner = low > 0.01 and high < 0.99
-        assert not inner or low < number.value < high, "the model is calibrated"
+        assert low < number.value < high, "the model is calibrated"
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.1])
+def test_a_row_of_the_calibration_counts_what_its_label_says(threshold: float) -> None:
+    """Probabilities beyond the bins, and outputs that are no numbers, are in a row that names them."""
+    odds = torch.tensor([math.nan, -1e30, -9.0, 0.0, 0.1, 9.0, 1e30])
+    labels = torch.tensor([1, 0, 0, 0, 1, 1, 1])
+    records = Records(features=torch.stack([torch.zeros(7), odds], dim=1), labels=labels)
+    details = details_of_card(CrossEntropy(), SCORE, 2, threshold)
+    counts = count_card_cells(Echo(), records, "cpu", CrossEntropy(), details, np.random.default_rng(0))
+    numbers = numbers_of_card(counts, CrossEntropy(), SCORE, details, EXACT)
+    rows = [one for one in numbers if "predicted" in one.label]
+    shift = math.log(threshold / (1 - threshold))
+    edges = [f"{1 / (1 + math.exp(6 - shift - 2.4 * place)):.1%}" for place in range(1, 5)]
+    assert [one.label for one in rows] == [
+        f"observed where less than {edges[0]}, or no number, was predicted",
+        *(f"observed where {low} to {high} was predicted" for low, high in pairwise(edges)),
+        f"observed where {edges[-1]} or more was predicted",
+    ]
+    assert rows[0].value == pytest.approx(1 / 3)
+    assert rows[-1].value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("threshold", [0.05, 0.3, 0.9])
@@ -178,8 +200,8 @@ def test_a_threshold_decides_in_every_number(threshold: float) -> None:
     plain = {one.label: one for one in numbers_of_card(table_of(records, 2)[0], CrossEntropy(), SCORE, details, EXACT)}
     assert numbers["AUROC"].value == pytest.approx(plain["AUROC"].value, abs=0.02), "the order is the same"
     odds = threshold / (1 - threshold)
-    groups = [label.split()[2:5:2] for label in numbers if "predicted" in label]
-    assert float(groups[0][0].rstrip("%")) / 100 == pytest.approx(1 / (1 + math.exp(6) / odds), abs=1e-3)
+    end = next(label for label in numbers if "predicted" in label).split()[4].rstrip("%,")
+    assert float(end) / 100 == pytest.approx(1 / (1 + math.exp(3.6) / odds), abs=1e-3)
 
 
 @pytest.mark.parametrize("metric", THRESHOLDED)
@@ -209,6 +231,28 @@ def test_one_unit_changes_each_table_by_1_at_most(classes: int, units: int) -> N
         for part in (change[:2], change[2:]):
             assert np.linalg.norm(part) <= 1 + 1e-6
         assert np.linalg.norm(change) <= math.sqrt(number_of_tables(details)) + 1e-6
+
+
+@pytest.mark.parametrize(("classes", "loss"), [*LOSSES.items(), (3, BinaryCrossEntropy())])
+@pytest.mark.parametrize("units", [0, 25])
+@pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
+def test_an_added_unit_changes_no_prediction_of_another(classes: int, loss: Loss, units: int, first: bool) -> None:
+    """The places of the others have the same law; with the same draws all of their predictions are the same."""
+    records = tied(100, units, classes)
+    if loss.several_labels:
+        records = replace(records, labels=(torch.arange(300).view(100, 3) % 2).float())
+    elif classes == 1:
+        records = replace(records, labels=records.labels.float())
+    details = details_of_card(loss, SCORE, classes)
+    for seed in range(10):
+        before, after = (
+            count_card_cells(Rounding(), part, "cpu", loss, details, Coupled(seed, skip))
+            for part, skip in neighbours(records, first=first)
+        )
+        for part in (slice(0, 2), slice(2, None)):
+            change = (after - before)[part]
+            assert change.min() > -1e-5, "no other prediction has changed"
+            assert np.linalg.norm(change) <= 1 + 1e-5
 
 
 def test_a_text_has_one_table() -> None:

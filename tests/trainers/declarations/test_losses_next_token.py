@@ -121,11 +121,12 @@ LABELS = torch.tensor([[1, 2, 3, IGNORED], [2, 3, IGNORED, IGNORED], [IGNORED] *
 
 
 def test_a_text_adds_its_share_and_the_rest_to_the_pair_of_counts() -> None:
-    counts = score_counts.count_right_and_wrong_units(Echo(), records(), "cpu", LOSS)
+    counts = score_counts.count_right_and_wrong_units(Echo(), records(), "cpu", np.random.default_rng(0), LOSS)
     assert counts.tolist() == pytest.approx([1.5, 1.5])
     for left_out in range(3):
         others = records().select(np.array([row for row in range(3) if row != left_out]))
-        difference = counts - score_counts.count_right_and_wrong_units(Echo(), others, "cpu", LOSS)
+        rng = np.random.default_rng(0)
+        difference = counts - score_counts.count_right_and_wrong_units(Echo(), others, "cpu", rng, LOSS)
         assert np.linalg.norm(difference) <= 1 + 1e-12
 
 

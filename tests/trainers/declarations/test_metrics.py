@@ -56,7 +56,7 @@ def confused(confusion: np.ndarray) -> tuple[nn.Module, Records]:
 
 
 def exact(metric: Metric, model: nn.Module, records: Records) -> Estimate:
-    return metric.estimate(count_units_in_metric_cells(model, records, "cpu", metric), 0.0)
+    return metric.estimate(count_units_in_metric_cells(model, records, "cpu", metric, rng()), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_outputs_that_are_no_numbers_have_a_cell() -> None:
         metric = metric_of(name)
         assert metric is not None
         model, records = answering(np.full((3, 2), np.nan), np.array([0, 1, 1]))
-        counts = count_units_in_metric_cells(model, records, "cpu", metric)
+        counts = count_units_in_metric_cells(model, records, "cpu", metric, rng())
         assert counts.sum() == 3
         assert len(counts) == metric.number_of_cells(2)
 
@@ -157,7 +157,7 @@ def test_a_table_has_its_size_whatever_the_records(name: str) -> None:
     assert metric is not None
     model, records = confused(CONFUSION)
     for index in (slice(0, 0), slice(0, 1), slice(0, 100)):
-        counts = count_units_in_metric_cells(model, records.select(index), "cpu", metric)
+        counts = count_units_in_metric_cells(model, records.select(index), "cpu", metric, rng())
         assert len(counts) == metric.number_of_cells(2)
         assert counts.sum() == len(range(100)[index])
     score = PrivateHoldout(fraction=0.2, noise_std=5, metric=name)
@@ -177,7 +177,8 @@ def test_one_unit_changes_a_table_by_at_most_1_in_norm(name: str, sizes: tuple[i
     model, records = answering(outputs, labels)
     by_unit = replace(records, units=Units(names=tuple(f"{one}".encode() for one in range(len(units))), of=of))
     tables = [
-        count_units_in_metric_cells(model, by_unit.select(of <= last), "cpu", metric) for last in range(1, len(units))
+        count_units_in_metric_cells(model, by_unit.select(of <= last), "cpu", metric, rng())
+        for last in range(1, len(units))
     ]
     for before, after in pairwise(tables):
         assert np.linalg.norm(after - before) <= 1 + 1e-12
@@ -192,7 +193,9 @@ def test_replacing_one_record_moves_a_table_by_the_square_root_of_2(name: str) -
     distances = []
     for seed in range(40):
         outputs, labels = rng(seed).standard_normal((2, 2)), rng(100 + seed).integers(0, 2, 2)
-        one, other = (count_units_in_metric_cells(*answering(outputs[[k]], labels[[k]]), "cpu", metric) for k in (0, 1))
+        one, other = (
+            count_units_in_metric_cells(*answering(outputs[[k]], labels[[k]]), "cpu", metric, rng()) for k in (0, 1)
+        )
         distances.append(float(np.linalg.norm(one - other)))
     assert max(distances) == pytest.approx(math.sqrt(2))
 
@@ -242,9 +245,9 @@ def test_no_neighbours_of_small_tables_are_farther_apart_than_is_priced(path: Pa
                 np.array([KINDS[kind][1] for kind in kinds], dtype=np.int64),
             )
             rows[kinds] = (
-                count_right_and_wrong_units(model, records, "cpu")
+                count_right_and_wrong_units(model, records, "cpu", rng())
                 if metric is None
-                else count_units_in_metric_cells(model, records, "cpu", metric)
+                else count_units_in_metric_cells(model, records, "cpu", metric, rng())
             )
     farthest = dict.fromkeys(Adjacency, 0.0)
     for kinds, row in rows.items():
@@ -270,7 +273,7 @@ def test_the_estimate_is_made_of_noisy_counts_alone(name: str) -> None:
     metric = score.measured
     assert metric is not None
     same = rng()
-    counts = count_units_in_metric_cells(model, records, "cpu", metric, same.permutation(len(records)))
+    counts = count_units_in_metric_cells(model, records, "cpu", metric, same)
     noisy = add_gaussian_noise_on_lattice(counts, 7, same)
     assert score.measure(model, Split(train=records, holdout=records), rng(), "cpu") == metric.estimate(noisy, 7)
 
@@ -292,7 +295,7 @@ def test_a_measurement_leaves_the_model_in_its_mode() -> None:
     for training in (True, False):
         model, records = confused(CONFUSION)
         model.train(training)
-        count_units_in_metric_cells(model, records, "cpu", F1())
+        count_units_in_metric_cells(model, records, "cpu", F1(), rng())
         assert model.training is training
 
 

@@ -15,11 +15,14 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.estimates import accuracy_with_wilson_interval, noisy_accuracy
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.scores import (
     PrivateHoldout,
     PublicTest,
     count_right_and_wrong_units,
+    quality_per_record,
 )
+from tests.trainers.metric_samples import NAMES, Coupled, Rounding, neighbours, tied
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 
@@ -106,7 +109,7 @@ def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
     model, holdout = judged(700, 300)
     split, score = Split(train=EMPTY, holdout=holdout), PrivateHoldout(fraction=0.2, noise_std=10)
     drawn = rng()
-    drawn.permutation(1000)  # the order in which the records are looked at
+    drawn.integers(64, size=1000)  # the places of the records in passes
     right, wrong = np.round((np.array([700, 300]) + drawn.standard_normal(2) * 10) * 2**7) / 2**7
     expected = noisy_accuracy(float(right), float(wrong), 10)
     assert score.measure(model, split, rng(), "cpu") == expected
@@ -118,28 +121,51 @@ def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
 
 
 class Noted(nn.Module):
-    """Predicts the first class, and notes the shapes that it is shown."""
+    """Predicts the first class, and notes the shapes that it is shown, and how many rows are blank."""
 
-    def __init__(self, shapes: set[tuple[int, ...]]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.shapes = shapes
+        self.shapes: set[tuple[int, ...]] = set()
+        self.blank = self.rows = 0
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        self.shapes.add(tuple(values.shape))
+        if len(values) > 1:  # one row counts the outputs
+            self.shapes.add(tuple(values.shape))
+            self.rows += len(values)
+            self.blank += int((values == 0).sum())
         return values.flatten(1)[:, :1] * torch.tensor([0.0, -1.0])
 
 
-@pytest.mark.parametrize("count", [1, 255, 256, 257, 700])
-def test_the_number_of_records_decides_no_shape_that_they_are_looked_at_in(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 700])
+@pytest.mark.parametrize("private", [True, False])
+def test_passes_have_one_shape_and_blank_places_are_zeros(count: int, private: bool) -> None:
     """float32 kernels of another shape could change other records' predictions, and both counts with them."""
-    shapes: set[tuple[int, ...]] = set()
     features = torch.where(torch.arange(count) % 5 == 0, -1.0, 1.0)[:, None]
     records = Records(features=features, labels=torch.zeros(count, dtype=torch.int64))
-    wrong = -(-count // 5)
-    for order in (None, np.arange(count)[::-1].copy()):
-        counts = count_right_and_wrong_units(Noted(shapes), records, "cpu", order=order)
+    wrong, model = -(-count // 5), Noted()
+    if private:
+        counts = count_right_and_wrong_units(model, records, "cpu", rng())
         assert counts.tolist() == [count - wrong, wrong]
-    assert shapes == {(256, 1)}
+    else:
+        assert quality_per_record(model, records, "cpu", CROSS_ENTROPY).sum() == count - wrong
+    assert model.shapes == {(64, 1)}
+    assert model.rows - model.blank == count
+
+
+@pytest.mark.parametrize("name", ["accuracy", *NAMES])
+@pytest.mark.parametrize("units", [0, 40])
+@pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
+def test_an_added_unit_changes_no_prediction_of_another(name: str, units: int, first: bool) -> None:
+    """The places of the others have the same law; with the same draws all of their predictions are the same."""
+    score = PrivateHoldout(fraction=0.2, noise_std=1e-9, metric=name)
+    for seed in range(20):
+        before, after = (
+            score.measure(Rounding(), Split(train=EMPTY, holdout=part), Coupled(seed, skip), "cpu").counts
+            for part, skip in neighbours(tied(200, units), first=first)
+        )
+        change = np.subtract(after, before)
+        assert change.sum() == pytest.approx(1, abs=1e-6)
+        assert change.min() > -1e-6, "no other prediction has changed"
 
 
 def of_units(*judgements: tuple[int, int]) -> tuple[nn.Module, Records]:
@@ -153,7 +179,7 @@ def of_units(*judgements: tuple[int, int]) -> tuple[nn.Module, Records]:
 
 def test_a_unit_counts_once_by_the_shares_of_its_records() -> None:
     model, records = of_units((3, 1), (0, 1000), (1, 0))
-    assert count_right_and_wrong_units(model, records, "cpu").tolist() == [1.75, 1.25]
+    assert count_right_and_wrong_units(model, records, "cpu", rng()).tolist() == [1.75, 1.25]
     score = PrivateHoldout(fraction=0.2, noise_std=1e-9)
     accuracy = score.measure(model, Split(train=EMPTY, holdout=records), rng(), "cpu")
     assert accuracy.value == pytest.approx(1.75 / 3)
@@ -161,8 +187,8 @@ def test_a_unit_counts_once_by_the_shares_of_its_records() -> None:
 
 @pytest.mark.parametrize("added", [(1, 0), (0, 1), (5, 3), (10_000, 0), (0, 10_000)])
 def test_adding_one_unit_changes_the_two_counts_by_at_most_1(added) -> None:
-    before = count_right_and_wrong_units(*of_units((3, 1), (0, 2)), "cpu")
-    after = count_right_and_wrong_units(*of_units((3, 1), (0, 2), added), "cpu")
+    before = count_right_and_wrong_units(*of_units((3, 1), (0, 2)), "cpu", rng())
+    after = count_right_and_wrong_units(*of_units((3, 1), (0, 2), added), "cpu", rng())
     assert np.linalg.norm(after - before) <= 1
     assert (after - before).sum() == 1
 

@@ -150,7 +150,7 @@ def test_what_no_engine_takes_is_refused_in_one_sentence(factory: Any, message: 
 
 
 def test_errors_of_its_forward_pass_are_one_sentence() -> None:
-    with pytest.raises(ValueError, match=r"^Expected model=Recurrent to take random float64 inputs of shape=\[3, 4\]:"):
+    with pytest.raises(ValueError, match=r"^Expected model=Recurrent to take random inputs of shape=\[3, 4\]:"):
         require_separate_examples(made(Recurrent), (4,))
 
 

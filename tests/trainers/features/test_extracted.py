@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import stat
+import sys
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +26,7 @@ from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.features.torch_module import TorchModule
 from tests.trainers import extractors
-from tests.trainers.extractors import SIZE, WRONG, Picky, Projection, weights_file
+from tests.trainers.extractors import SIZE, WRONG, Curved, Picky, Projection, weights_file
 
 SHAPE, RECORDS = (2, 3), 7
 NORM = 2.0
@@ -87,6 +88,25 @@ def test_a_record_has_the_same_features_whatever_records_surround_it(tmp_path: P
             raw.select(without), FeatureCache(root=tmp_path / f"cache {place}")
         ).features
         assert torch.equal(fewer, whole[torch.from_numpy(without)]), "bit by bit"
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+@pytest.mark.parametrize("inputs", [50, 197, 785])
+def test_a_feature_is_a_function_of_its_record_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: int, gelu: bool
+) -> None:
+    """Kernels round a row by its memory alignment, which rows in one file of features have of many kinds."""
+    monkeypatch.setattr(caches, "ROWS", 64)
+    monkeypatch.setattr(sys.modules[__name__], "SHAPE", (inputs,))
+    raw = Records(features=torch.rand(70, inputs) - 0.5, labels=torch.zeros(70, dtype=torch.int64))
+    raw.features[:64] = raw.features[0]
+    dataset = data_set(tmp_path, kind=Curved if gelu else Projection)
+    whole, fewer = (
+        dataset.replace_inputs_by_features(part, FeatureCache(root=tmp_path / name)).features
+        for name, part in (("whole", raw), ("fewer", raw.select(slice(1, None))))
+    )
+    assert torch.equal(whole[:64], whole[:1].expand(64, -1)), "equal records have equal features at 64 offsets"
+    assert torch.equal(fewer, whole[1:]), "an added row at the file's start shifts no bit of the later ones"
 
 
 def on_disk(folder: Path, raw: Records) -> Records:

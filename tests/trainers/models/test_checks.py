@@ -7,8 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from dpsweep.trainers.models.checks import are_outputs_probabilities, require_separate_examples
+from dpsweep.trainers.models.checks import (
+    are_outputs_probabilities,
+    require_separate_examples,
+    require_separate_passes,
+)
 from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
@@ -107,6 +112,73 @@ def test_layers_that_mix_in_any_other_way_are_found_out(function) -> None:
         ValueError, match=r"^Expected 1=Layer to treat every example on its own; no engine can .* replace this layer\.$"
     ):
         require_separate_examples(build_model_with_seeded_weights(lambda: model(Layer(function)), 1), (4,))
+
+
+class Gated(nn.Module):
+    """Centres the batch behind a gate that a weight opens, in batches of some sizes."""
+
+    def __init__(self, gate: Callable[[Tensor], Tensor] = torch.abs, when: Callable[[int], bool] = bool) -> None:
+        super().__init__()
+        self.gate, self.when, self.weight = gate, when, nn.Parameter(torch.zeros(()))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values - self.gate(self.weight) * values.mean(dim=0) if self.when(len(values)) else values
+
+
+class Attentive(nn.Module):
+    """Attention over four columns of one number; `batch_first` was forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(1, 1)
+        nn.init.zeros_(self.attention.out_proj.weight)
+
+    def forward(self, values: Tensor) -> Tensor:
+        columns = values[:, :, None]
+        return values + self.attention(columns, columns, columns)[0][:, :, 0]
+
+
+def centring(when: Callable[[int], bool]) -> Layer:
+    return Layer(lambda values: values - values.mean(dim=0) if when(len(values)) else values)
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (Attentive(), "1.attention=MultiheadAttention"),
+        (Gated(), "1=Gated"),
+        (Gated(torch.relu), "1=Gated"),
+        (Gated(lambda weight: torch.relu(-weight)), "1=Gated"),
+        (Gated(when=lambda examples: examples > 8), "1=Gated"),
+        (centring(lambda examples: examples > 8), "1=Layer"),
+        (centring(lambda examples: examples % 4 == 0), "1=Layer"),
+    ],
+    ids=["attention", "gate", "positive gate", "negative gate", "both", "above 8", "multiples of 4"],
+)
+def test_layers_that_mix_at_other_weights_or_in_other_batches_are_found_out(layer: nn.Module, name: str) -> None:
+    mixing = model(layer)
+    before = {key: value.clone() for key, value in mixing.state_dict().items()}
+    with pytest.raises(ValueError, match=rf"^Expected {name} to treat every example on its own; no engine can"):
+        require_separate_examples(mixing, (4,))
+    assert all(torch.equal(before[key], value) for key, value in mixing.state_dict().items())
+
+
+def test_passes_of_the_sizes_that_will_run_are_tried() -> None:
+    mixing = model(centring(lambda examples: examples > 40))
+    require_separate_examples(mixing, (4,))
+    require_separate_passes(mixing, (4,), (8, 40))
+    with pytest.raises(ValueError, match=r"^Expected 1=Layer to treat every example on its own"):
+        require_separate_passes(mixing, (4,), (8, 64))
+
+
+def test_a_checkpoint_without_derivatives_by_inputs_is_refused() -> None:
+    for reentrant in (False, True):
+        layer = Layer(lambda values, reentrant=reentrant: checkpoint(torch.tanh, values, use_reentrant=reentrant))
+        if not reentrant:
+            require_separate_examples(model(layer), (4,))
+            continue
+        with pytest.raises(ValueError, match=r"^Expected a model whose outputs .* use_reentrant=False in a checkpoint"):
+            require_separate_examples(model(layer), (4,))
 
 
 @pytest.mark.parametrize("layer", [Counting(), Averaging(training=True), Averaging(training=False)])

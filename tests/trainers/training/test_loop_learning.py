@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -45,7 +46,7 @@ def accuracy(digits: Records, name: str, lr: float) -> float:
     )
     model = build_model_with_seeded_weights(lambda: logistic((1, 8, 8), 10), 1)
     train(run, model, Fused(), digits, reproducible_streams(1, "one"), device="cpu")
-    right, wrong = count_right_and_wrong_units(model, digits, "cpu")
+    right, wrong = count_right_and_wrong_units(model, digits, "cpu", np.random.default_rng(0))
     return right / (right + wrong)
 
 

@@ -85,7 +85,8 @@ def test_one_more_patient_with_many_extreme_records_is_bounded_everywhere(tmp_pa
         return Opacus().bounded_gradient_sum_and_norms(model, units, Task(transform=trainer.transform, chunk=40))[0]
 
     moved = float((total(joined[0]) - total(without[0])).norm())
-    counts = [count_right_and_wrong_units(model.float(), holdout, "cpu") for _, holdout in (without, joined)]
+    draws, model = np.random.default_rng(0), model.float()
+    counts = [count_right_and_wrong_units(model, holdout, "cpu", draws) for _, holdout in (without, joined)]
     assert moved <= trainer.transform.norm_bound * (1 + 1e-9)
     assert np.linalg.norm(counts[1] - counts[0]) <= 1 + 1e-12
     assert (moved > 0) == (patient == TRAINED)
