@@ -243,6 +243,7 @@ def export(arguments: list[str]) -> None:
 
 ABOUT_JOBS = (
     *("compute.", "data=", "hydra/launcher=", "hydra.launcher.", "page=", "--again", "privacy.accept_delta="),
+    "trusted=",
     *("hydra.sweeper.study=", "hydra.sweeper.retry=", "hydra.sweeper.resume=", "hydra.sweeper.max_batch_size="),
 )
 """How a word may begin that `dpsweep resume` takes beside its folder."""
