@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measuring.aims import Aim
@@ -47,7 +48,8 @@ def measure(name: str, folder: Path, size: Size, checksums: dict[str, str]) -> N
     declared = OmegaConf.load(CONF / "dataset" / f"{name}.yaml").dataset
     if checksums:
         declared.files.contents, declared.records = checksums, RECORDS
-    dataset = build_object_of_config_part(OmegaConf.to_container(declared, resolve=True), "dataset")
+    plain: Any = OmegaConf.to_container(declared, resolve=True)
+    dataset = build_object_of_config_part(plain, "dataset")
     try:
         dataset.locate(folder)
     except BadInput as absent:

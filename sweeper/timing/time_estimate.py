@@ -176,8 +176,8 @@ def timing_process(
     )
     if process.stdin is not None:
         question = {"shapes": [asdict(shape) for shape in shapes], "device": device, "threads": threads, "most": most}
-        question |= {"known": [cost and asdict(cost) for cost in known], "trusted": sorted(FINDER.trusted)}
-        json.dump(question, process.stdin)
+        costs = [cost and asdict(cost) for cost in known]
+        json.dump(question | {"known": costs, "trusted": sorted(FINDER.trusted)}, process.stdin)
         process.stdin.close()
         process.stdin = None
 
