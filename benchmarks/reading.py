@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from hydra.utils import instantiate
 from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.generated_mnist import RECORDS, write_mnist
@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 
 GENERATED = "generated"
 
@@ -47,7 +48,8 @@ def measure(name: str, folder: Path, size: Size, checksums: dict[str, str]) -> N
     declared = OmegaConf.load(CONF / "dataset" / f"{name}.yaml").dataset
     if checksums:
         declared.files.contents, declared.records = checksums, RECORDS
-    dataset = instantiate(declared)
+    plain: Any = OmegaConf.to_container(declared, resolve=True)
+    dataset = build_object_of_config_part(plain, "dataset")
     try:
         dataset.locate(folder)
     except BadInput as absent:

@@ -28,6 +28,7 @@ from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.planning.sealed_options import AccountParts
+from dpsweep.trainers.user_modules import FINDER
 from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
 from tests.embedded_fonts import embed_quickly
@@ -159,6 +160,19 @@ def fresh_program(tmp_path: Path, environment: dict[str, str]) -> Program:
     return run
 
 
+class Everything(set[str]):
+    """The names of a command that names all code."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for by tests of single parts that build classes of the test's own: no command names them."""
+    monkeypatch.setattr(FINDER, "trusted", Everything())
+
+
 @pytest.fixture
 def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
     """The plan that a command line would make, without starting a program."""
@@ -168,6 +182,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
         with initialize_config_dir(config_dir=str(CONF), **VERSION_BASE):
             loader = GlobalHydra.instance().config_loader()
             request = sort_overrides_into_request(hydra_arguments_from_command_line(arguments), loader)
+            FINDER.trusted |= request.code
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
             offered = grid.selection_rule_configs_by_name() if "tuning=auto" in arguments else {}

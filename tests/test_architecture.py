@@ -132,7 +132,6 @@ HYDRAS_DOOR = {
     "sweeper/plugin/hydra_plugins/honest_sweeper.py": "is a plugin of Hydra's",
     "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
     "sweeper/plugin/hydra_plugins/hydra_ray_jobs_launcher.py": "is a plugin of Hydra's",
-    "sweeper/trial/spec.py": "imports a class of the user's by its name",
 }
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""
 
@@ -217,6 +216,33 @@ def test_one_module_imports_from_inside_hydra() -> None:
         if any(name.startswith("hydra._internal") for name in imports(path))
     }
     assert users == {"sweeper/commands/hydra_internals.py"}
+
+
+IMPORTING = {
+    "accounting/__init__.py": "loads public names",
+    "accounting/searches/interface.py": "loads the classes of a search of ours",
+    "accounting/stored_names/tags.py": "loads a class of ours by its tag",
+    "dpsweep/__init__.py": "loads public names",
+    "reports/figures/drawing.py": "loads backends of matplotlib",
+    "reports/reproduction/finding.py": "loads the figures of papers",
+    "sweeper/launchers/fork_launcher.py": "loads what all jobs need before they are forked",
+    "trainers/user_modules.py": "imports what a configuration names, where the command names it too",
+}
+"""The modules that import by a name that they compute; one of them takes names from configurations."""
+
+
+def test_one_function_imports_what_a_configuration_names() -> None:
+    """Hydra's `instantiate`, `get_class`, `get_method` and `get_object` would import what any file names."""
+    importing = set()
+    others = [ROOT / "dpsweep" / "__init__.py", *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py")]
+    for path in [*(path for package in PACKAGES for path in modules(package)), *others]:
+        place, names = path.relative_to(ROOT).as_posix(), set(imports(path))
+        assert not any(name.startswith(("hydra.utils", "hydra._internal.instantiate")) for name in names), place
+        called = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(ast.parse(path.read_text()))}
+        assert not called & {"instantiate", "get_class", "get_method", "get_object", "resolve_name"}, place
+        if "import_module" in called:
+            importing.add(place)
+    assert importing == set(IMPORTING)
 
 
 def test_torch_is_imported_by_trainers_and_jobs_only() -> None:

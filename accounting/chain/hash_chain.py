@@ -51,7 +51,6 @@ class Kind(StrEnum):
     RESTORED = "restored"
     IDENTITY = "identity"
     WITNESS = "witness"
-    REFERENCE = "reference"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)

@@ -271,26 +271,6 @@ class Statement:
         return sealed_charges_of_entries(self.entries)
 
     @property
-    def reference_entry(self) -> Entry | None:
-        """The entry of the account's one look at a model without privacy; None without one."""
-        return next((entry for entry in self.entries if entry.kind == Kind.REFERENCE), None)
-
-    def reference_entry_before_last_charge(self, plan: str) -> Entry | None:
-        """That entry if the plan was charged after it, if only for a repeat: the look may have led to that charge."""
-        entry = self.reference_entry
-        last = max((charge.seq for charge in self.charges if charge.plan == plan), default=0)
-        return entry if entry is not None and entry.seq < last else None
-
-    def plans_with_unreleased_charge(self) -> tuple[str, ...]:
-        """The plans whose last charge has no release yet."""
-        plans = dict.fromkeys(entry.plan for entry in self.charges if entry.kind == Kind.CHARGE)
-        return tuple(
-            plan
-            for plan in plans
-            if self.attempts_of_plan(plan).charges[-1].digest not in self.attempts_of_plan(plan).released
-        )
-
-    @property
     def reserved_epsilon_and_delta(self) -> tuple[float, float]:
         """(epsilon, delta) that charges have reserved."""
         return self.policy.guaranteed_epsilon_and_delta(self.budget, self.balance.reserved)

@@ -277,15 +277,6 @@ class ReleaseManifest(Stored):
     manifest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Referenced(Stored):
-    """A model without privacy is trained with the settings of this trial, for `by` alone; no epsilon covers it."""
-
-    kind: ClassVar[Kind] = Kind.REFERENCE
-    trial: str
-    by: Annotated[str, _check_one_line_note]
-
-
 def _check_identity_is_hexadecimal(name: str, identity: str) -> None:
     if IDENTITY.fullmatch(identity) is None:
         raise ValueError(f"Expected {name}={identity[:80]!r} to be hexadecimal digits.")
@@ -333,7 +324,7 @@ _KINDS: Mapping[str, Any] = {
     body.kind: body
     for body in (
         *(Opened, Raised, Closed, Recognised, Charged, SpentOutside, Restored, Started, Resumed, Ended, Launched),
-        *(Released, ReleaseManifest, Identified, Witnessed, Referenced),
+        *(Released, ReleaseManifest, Identified, Witnessed),
     )
 }
 

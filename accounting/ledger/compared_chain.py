@@ -40,7 +40,7 @@ from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 FREE = (
     *(Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST),
-    *(Kind.IDENTITY, Kind.WITNESS, Kind.REFERENCE),
+    *(Kind.IDENTITY, Kind.WITNESS),
 )
 """Kinds of entries that leave the balance unchanged."""
 

@@ -294,28 +294,6 @@ class Ledger:
             ):
                 append_line_with_balance(lines, account, body, plan=plan, before=balance)
 
-    def record_reference(self, account: str, *, plan: str, trial: str, by: str) -> None:
-        """Records, before it is trained, that a model without privacy will be looked at; an account has one such look.
-
-        Raises `BadInput` if the account has had its look, if its data are public, or as long as a sweep is charged and
-        not released: what is chosen after this look is covered by no epsilon.
-        """
-        with self._write_transaction_on_open_account(account) as (lines, balance):
-            statement = _statement_from_lines(lines, account)
-            if balance.budget.promises_nothing:
-                raise BadInput(f"Expected the data of {account} to be private: public ones may be trained on freely.")
-            if (known := statement.reference_entry) is not None:
-                raise BadInput(
-                    f"Expected {account} to have no reference yet: the one of an account was trained on "
-                    f"{known.at[:10]}, with the settings of plan {known.plan}."
-                )
-            if unreleased := statement.plans_with_unreleased_charge():
-                raise BadInput(
-                    f"Expected every charged sweep on {account} to be released before a model without privacy is "
-                    f"looked at: {', '.join(unreleased)} {'is' if len(unreleased) == 1 else 'are'} not."
-                )
-            append_line_with_balance(lines, account, bodies.Referenced(trial=trial, by=by), plan=plan, before=balance)
-
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
         statement = self.statement_or_none(account, plan)

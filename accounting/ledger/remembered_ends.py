@@ -49,7 +49,7 @@ from dpsweep.accounting.validation import (
 
 OTHER_PLACE = "; XDG_STATE_HOME names another place"
 
-FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST, Kind.REFERENCE)
+FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
 """The kinds of entries that are remembered as they are."""
 
 FACT_COLUMNS = ("account", "plan", "kind")

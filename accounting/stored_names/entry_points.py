@@ -50,6 +50,12 @@ def import_path_of_registered_part(group: str, name: str) -> str | None:
     return entries[0].value.replace(":", ".") if len(entries) == 1 else None
 
 
+def is_registered_path(path: str) -> bool:
+    """Whether a distribution has registered the class or function at this dotted path as a logger or an extractor."""
+    entries = (entry for group in (LOGGERS, EXTRACTORS) for entry in _entry_points_of_group(group))
+    return any(entry.value.replace(":", ".") == path for entry in entries)
+
+
 def load_registered_part(group: str, name: str, word: str) -> Any:
     """The class or function that a distribution has registered; `word` is what a command line calls it by.
 

@@ -63,10 +63,6 @@ class ScoreScale(ABC):
         """The score without its unit."""
 
     @abstractmethod
-    def exact_text(self, score: float) -> str:
-        """A score that carries no noise, with its unit."""
-
-    @abstractmethod
     def assumed_text(self, score: float) -> str:
         """A score that a plan assumes, with its unit."""
 
@@ -143,10 +139,6 @@ class Percent(ScoreScale):
     def text(self, score: float) -> str:
         """To one decimal."""
         return notation.percent_text(score)
-
-    def exact_text(self, score: float) -> str:
-        """To two decimals."""
-        return f"{score:.2%}"
 
     def assumed_text(self, score: float) -> str:
         """Without decimals."""
@@ -248,13 +240,9 @@ class ErrorInUnit(ScoreScale):
         """A text of numbers with their unit behind it, or that there is no number."""
         return "an error below the noise" if text == UNDER_NOISE else super().with_unit(text)
 
-    def exact_text(self, score: float) -> str:
-        """The mean error, rounded."""
-        return self.with_unit(self._rounded(self.number(score), ROUND_HALF_EVEN))
-
     def assumed_text(self, score: float) -> str:
         """The mean error, called so."""
-        return f"a {self.name} of {self.exact_text(score)}"
+        return f"a {self.name} of {self.with_unit(self._rounded(self.number(score), ROUND_HALF_EVEN))}"
 
     def within_text(self, low: float, high: float) -> str:
         """Half the difference of the errors."""

@@ -336,29 +336,16 @@ def _not_covered_line(context: Context) -> Line:
             f"{delta_text_rounded_up(others[1])}; the total of the account is epsilon "
             f"{epsilon_text_rounded_up(context.bill.reserved[0])}."
         )
-    seen = reference_sentences(context)
     models = list(dict.fromkeys(_model_or_script_name(trial.config) for trial in context.sweep.plan.trials))
     return EvidenceLevel.ASSUMED.make_statement_line(
         "Not covered",
-        " ".join((*seen, NOT_COVERED)),
-        *seen,
+        NOT_COVERED,
         f"The architecture ({enumeration_text(models)}) and the grid, if they were chosen after looking at the data.",
         "Preprocessing by constants that were computed from the data.",
         *pretrained_weights_sentences(context),
         elsewhere,
         "The time that a run takes, and whether it fails, are assumed not to depend on any record.",
         *context.sweep.shown.not_covered,
-    )
-
-
-def reference_sentences(context: Context) -> tuple[str, ...]:
-    """That a model without privacy was looked at before the plan was charged; none if it was not."""
-    entry = context.sweep.account.reference_entry_before_last_charge(context.sweep.plan_id)
-    if entry is None:
-        return ()
-    return (
-        f"A model without privacy was looked at on {entry.at[:10]}, before this plan was charged; epsilon does not "
-        "cover the choice of this plan.",
     )
 
 

@@ -102,8 +102,6 @@ def print_account(statement: Statement) -> None:
         terminal.print_table(_table_of_charges(statement))
     terminal.print_table(_table_of_reserved_and_left(statement))
     print_line(statement.policy.budget_sharing_sentence(statement.budget))
-    if (seen := statement.reference_entry) is not None:
-        print_line(f"A model without privacy was looked at on {seen.at[:10]}, which no epsilon covers.")
     if (fits := further_runs_that_fit(statement)) is not None:
         print_line(f"What is left pays for {fits}.")
 
@@ -126,7 +124,6 @@ def to_json(statement: Statement) -> dict[str, Any]:
             "left": {name: float(left) for name, (_, left, _) in amounts.items()},
             "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
             "fits": None if fits is None else asdict(fits),
-            "reference": None if statement.reference_entry is None else statement.reference_entry.at,
             "charges": [_charge_to_json(entry, budget.adjacency) for entry in statement.charges],
         }
     )

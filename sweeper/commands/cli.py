@@ -211,14 +211,6 @@ def watch(arguments: list[str]) -> None:
         sys.exit(code)
 
 
-def reference(arguments: list[str]) -> None:
-    """`dpsweep reference FOLDER`."""
-    from dpsweep.sweeper.commands.reference import print_reference
-
-    for folder in _parse_sweep_folder_arguments(arguments):
-        print_reference(folder)
-
-
 def team(arguments: list[str]) -> None:
     """`dpsweep team FOLDER --group NAME [--ledger ADDRESS]`."""
     from dpsweep.sweeper.commands.team import make_team_folder
@@ -251,6 +243,7 @@ def export(arguments: list[str]) -> None:
 
 ABOUT_JOBS = (
     *("compute.", "data=", "hydra/launcher=", "hydra.launcher.", "page=", "--again", "privacy.accept_delta="),
+    "trusted=",
     *("hydra.sweeper.study=", "hydra.sweeper.retry=", "hydra.sweeper.resume=", "hydra.sweeper.max_batch_size="),
 )
 """How a word may begin that `dpsweep resume` takes beside its folder."""
@@ -263,7 +256,7 @@ KEYS_HINT = (
     "Commas between values make an axis."
 )
 
-OF_FOLDERS = ("resume", "watch", "verify", "report", "release", "export", "reference")
+OF_FOLDERS = ("resume", "watch", "verify", "report", "release", "export")
 """The verbs whose arguments are sweep folders."""
 
 
@@ -377,12 +370,6 @@ VERBS: Mapping[str, Subcommand] = {
         line="write a sweep folder's export/: the winner's weights, configuration and model card",
         usage="FOLDER ...",
         example="dpsweep export sweeps/digits/PLAN",
-    ),
-    "reference": Subcommand(
-        run=reference,
-        line="train one model per account without privacy, to see its cost, for you alone; later releases say so",
-        usage="FOLDER",
-        example="dpsweep reference sweeps/digits/PLAN",
     ),
     "help": Subcommand(
         run=explain_config_keys,

@@ -26,9 +26,12 @@ from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigSource
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.stored_names.entry_points import CONF
 
 _SERIES_1_3 = hydra.__version__.startswith("1.3.")
 VERSION_BASE: Mapping[str, Any] = {"version_base": "1.3"} if _SERIES_1_3 else {}
@@ -44,6 +47,9 @@ NODE_OF_DEFAULTS = defaults_list._create_defaults_tree_impl.__code__
 """The code whose frames stand for the nodes of a defaults list, each a file, in `root`."""
 
 Load = Callable[[Any, str], Any]
+
+_OF_USER = ("command-line", "hydra.searchpath in command-line", "hydra.searchpath in main")
+"""The providers of configurations from folders that neither dpsweep nor an installed distribution has named."""
 
 
 def parse_hydra_options(words: Sequence[str]) -> tuple[Namespace, list[str]]:
@@ -99,7 +105,7 @@ def wrap_reading_of_configurations(
     wrap_load: Callable[[Load, Callable[[Any, str], str]], Load],
     wrap_list_of_defaults: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> Iterator[None]:
-    """Within it Hydra reads its configurations through these wrappers.
+    """Within it Hydra reads configurations through these wrappers, and those of the user's own set no key of Hydra's.
 
     `wrap_load` wraps a function that reads one configuration, and is given another one that names its file.
     """
@@ -111,16 +117,44 @@ def wrap_reading_of_configurations(
     )
     before = [kind.load_config for kind, _ in places]
     loader: Any = config_loader_impl
-    list_defaults = loader.create_defaults_list
+    list_defaults, load_into_package = loader.create_defaults_list, loader.ConfigLoaderImpl._load_single_config
+
+    def load_single_config(self: Any, default: Any, repo: Any) -> ConfigResult:
+        result: ConfigResult = load_into_package(self, default=default, repo=repo)
+        if not default.primary and not default.config_path.startswith("hydra/"):
+            refuse_hydra_keys(result, default.config_path)
+        return refuse_hydra_keys_of_user(result, default.config_path)
+
     for (kind, name), load in zip(places, before, strict=True):
         kind.load_config = wrap_load(load, name)
     loader.create_defaults_list = wrap_list_of_defaults(list_defaults)
+    loader.ConfigLoaderImpl._load_single_config = load_single_config
     try:
         yield
     finally:
         loader.create_defaults_list = list_defaults
+        loader.ConfigLoaderImpl._load_single_config = load_into_package
         for (kind, _), load in zip(places, before, strict=True):
             kind.load_config = load
+
+
+def refuse_hydra_keys_of_user(result: ConfigResult, config_path: str) -> ConfigResult:
+    """A configuration; raises `BadInput` if it is the user's own and sets keys below `hydra`.
+
+    Hydra would import and call what they name, and write where they say, before anything is checked.
+    """
+    if result.provider in _OF_USER or (result.provider == "main" and result.path != f"file://{CONF}"):
+        refuse_hydra_keys(result, config_path)
+    return result
+
+
+def refuse_hydra_keys(result: ConfigResult, config_path: str) -> None:
+    """Raises `BadInput` if a configuration sets keys below `hydra`."""
+    if "hydra" in result.config:
+        raise BadInput(
+            f"Expected {result.path.removeprefix('file://')}/{config_path}.yaml to set nothing below hydra: Hydra runs "
+            "what its keys name, so that they are for the command line alone."
+        )
 
 
 def _config_file_path(source: ConfigSource, config_path: str) -> str:

@@ -13,7 +13,12 @@ from omegaconf.errors import GrammarParseError
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.validation import exception_as_short_line
-from dpsweep.sweeper.commands.hydra_internals import NODE_OF_DEFAULTS, Load, wrap_reading_of_configurations
+from dpsweep.sweeper.commands.hydra_internals import (
+    NODE_OF_DEFAULTS,
+    Load,
+    refuse_hydra_keys_of_user,
+    wrap_reading_of_configurations,
+)
 
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError, GrammarParseError)
 """No YAML, no UTF-8 or a number of too many digits, lists within lists within lists, and `${` without its end."""
@@ -37,7 +42,7 @@ def _wrap_config_loader_to_name_bad_file(load: Load, name: Callable[[Any, str], 
             raise BadInput(
                 f"Expected {place}{_line_number_text(cause)} to be a configuration in YAML, got: {reason}."
             ) from cause
-        return result
+        return result and refuse_hydra_keys_of_user(result, config_path)
 
     return load_config
 

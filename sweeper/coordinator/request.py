@@ -52,6 +52,7 @@ from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import admitted_class_for_plan
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
 from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
+from dpsweep.trainers.user_modules import FINDER, require_repeated_code
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -134,6 +135,7 @@ class SweepRequest:
             raise BadInput(f"Expected hydra.sweeper.resume={settings.resume!r} to be an integer >= 0.")
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
         print_errors(*grid.request.contradictions)
+        FINDER.trusted = set(grid.request.code)
         config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
         config = config_with_scratch_account(config) if rehearsal else config
@@ -141,6 +143,10 @@ class SweepRequest:
         refuse_keys_without_value(config, grid.request.values)
         plan = plan_settings(config, grid.request.keys, grid.selection_rule_configs_by_name())
         plan, points = _settings_and_point_of_public_winner(plan, grid) or (plan, grid.points())
+        points = tuple(points)
+        require_repeated_code(
+            [*(point.config for point in points), {"search": plan.search, "accountant": plan.accountant}]
+        )
         points = points_on_generated_records(points) if rehearsal else points_refusing_generated_records(points)
         return cls(
             verb=verb,

@@ -29,21 +29,21 @@ from dpsweep.accounting.stored_names.stored_classes import names_place
 from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.user_modules import repeated_code_sentence, unrepeated_code
 
 
 def read_stored_plan(folder: Path) -> Plan:
     """The plan of a sweep folder.
 
-    Raises `BadInput` if there is none, or if it names a class or script that is not dpsweep's: a folder is data, and
-    nothing is imported or run because a file names it.
+    Raises `BadInput` if there is none, or if it names code of the user's that the command does not name: a folder is
+    data, and nothing is imported or run because a file names it.
     """
     plan = Plan.read(SweepFolder(root=require_sweep_folder(folder)).plan_path)
-    if plan.names_of_user_classes_and_scripts:
-        raise BadInput(
-            f"Expected plan {plan.id} to name code of dpsweep alone, got "
-            f"{', '.join(sorted(plan.names_of_user_classes_and_scripts))}: "
-            "give the command that made this sweep, which names your own code."
-        )
+    parts = [part for trial in plan.all_runs for part in trial.config.items()]
+    if plan.proposed is not None:
+        parts.append(("search", plan.proposed.sampler))
+    if names := unrepeated_code(parts):
+        raise BadInput(f"{repeated_code_sentence(names)}, or give the command that made this sweep")
     return plan
 
 

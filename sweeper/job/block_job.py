@@ -58,7 +58,7 @@ def run_block(config: DictConfig) -> None:
             data_folder_from_typed_name(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
         )
         _refuse_untrusted_classes(plan, config.get("trusted") or ())
-        set_folder_of_user_modules(Path(job.runtime.cwd))
+        set_folder_of_user_modules(Path(job.runtime.cwd), config.get("trusted") or ())
         search = search_for_plan(plan, folder)
         if config.block == CARD:
             read_part_and_write_card(plan, folder, config.part, machine)

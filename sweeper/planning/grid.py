@@ -16,11 +16,12 @@ import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString, Transformer
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Transformer
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -28,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
-from dpsweep.accounting.stored_names.stored_classes import KIND, TARGET, class_name_without_module
+from dpsweep.accounting.stored_names.stored_classes import KIND, SCRIPT, TARGET, class_name_without_module
 from dpsweep.sweeper.planning.keys import STORED_NAMES_BY_KEY, choices_that_have_key, is_root_of_key_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
@@ -49,6 +50,9 @@ DEFAULT_AXES = "trainer/axes"
 
 OFFERS = "offers"
 """The configuration key under which the selection rules that were not chosen are composed."""
+
+TRUSTED = "trusted"
+"""The key of code that a file names and that the command repeats; only the command's value counts."""
 
 SWEEPABLE = (
     "trainer",
@@ -71,7 +75,8 @@ SWEEPABLE = (
 class Request:
     """The user's overrides by kind: fixed overrides, swept groups, swept values.
 
-    `contradictions` has a sentence for each key that was given several times, with the word that is used.
+    `contradictions` has a sentence for each key that was given several times, with the word that is used. `code` has
+    the dotted paths and scripts that the overrides name.
     """
 
     fixed: tuple[str, ...]
@@ -79,6 +84,7 @@ class Request:
     values: Mapping[str, tuple[Any, ...]]
     keys: frozenset[str]
     contradictions: tuple[str, ...] = ()
+    code: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +118,21 @@ def sort_overrides_into_request(arguments: Sequence[str], loader: ConfigLoader) 
         values=values,
         keys=frozenset(STORED_NAMES_BY_KEY.get(override.key_or_group, override.key_or_group) for override in overrides),
         contradictions=tuple(_contradiction_sentences(overrides)),
+        code=frozenset(code for one in overrides for code in _code_in_override(one.key_or_group, one.value())),
     )
+
+
+def _code_in_override(key: str, value: Any) -> Iterator[str]:
+    """The dotted paths and scripts that an override names, at any depth."""
+    if isinstance(value, Mapping):
+        for inner, one in value.items():
+            yield from _code_in_override(str(inner), one)
+    elif isinstance(value, ChoiceSweep | list):
+        for one in value.list if isinstance(value, ChoiceSweep) else value:
+            yield from _code_in_override(key, one)
+    elif (last := key.rpartition(".")[2]) in (TARGET, SCRIPT, TRUSTED):
+        text = str(_unquoted_value(value))
+        yield str(Path(text)) if last == SCRIPT else text
 
 
 def _contradiction_sentences(overrides: Sequence[Override]) -> Iterator[str]:

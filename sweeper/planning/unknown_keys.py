@@ -155,7 +155,7 @@ def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[st
             return f"Expected {word} with its arguments in braces: '{outer}={{_target_: {value}}}'."
         return (
             f"Expected {word} in a file of your own, {group}/NAME.yaml, with all parts of the {group}: "
-            f"--config-dir . {group}=NAME chooses it{_PAGE_OF_GROUP.get(group, '')}."
+            f"--config-dir . {group}=NAME 'trusted=[{value}]' chooses it{_PAGE_OF_GROUP.get(group, '')}."
         )
     names = [name for name in known if not is_key_users_never_set(name)]
     similar = _did_you_mean_question(key, [*names, *SHORT_WORDS, *choices_by_group()], "")

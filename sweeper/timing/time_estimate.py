@@ -28,6 +28,7 @@ from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
 from dpsweep.accounting.validation import DAMAGE, non_negative
 from dpsweep.trainers.methods.script import is_script_config
+from dpsweep.trainers.user_modules import FINDER
 
 if TYPE_CHECKING:
     from dpsweep.accounting.records.plan import Plan
@@ -170,7 +171,8 @@ def timing_process(
     )
     if process.stdin is not None:
         question = {"shapes": [asdict(shape) for shape in shapes], "device": device, "threads": threads, "most": most}
-        json.dump(question | {"known": [cost and asdict(cost) for cost in known]}, process.stdin)
+        costs = [cost and asdict(cost) for cost in known]
+        json.dump(question | {"known": costs, "trusted": sorted(FINDER.trusted)}, process.stdin)
         process.stdin.close()
         process.stdin = None
 

@@ -1,14 +1,12 @@
 """A trial's declaration, built from its resolved configuration: all its settings before it runs.
 
 Building validates: a wrong type, a negative value or an unknown field is refused here, before any charge.
-Declarations do not import torch. A class of the user's is imported by its path, as Hydra does it.
+Declarations do not import torch. A class of the user's is imported by its path (`trainers/user_modules.py`).
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
@@ -49,7 +47,7 @@ from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from dpsweep.trainers.methods.updates import HalfSteps
 from dpsweep.trainers.training.run_records import CUTS, RunRecords
-from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
+from dpsweep.trainers.user_modules import import_named_object
 
 if TYPE_CHECKING:
     from dpsweep.trainers.declarations.adapters import Lora
@@ -58,24 +56,6 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
     from dpsweep.trainers.declarations.correlated_noise import CorrelatedNoise
     from dpsweep.trainers.declarations.lr_schedules import LearningRate
-
-
-def import_object_at_dotted_path(path: str) -> Any:
-    """The class, function or other object at a dotted path; raises `ImportError` or `ValueError` if there is none.
-
-    To import Hydra takes a tenth of the time of `import torch`, which the process that times steps of our own classes
-    need not spend.
-    """
-    from hydra.utils import get_object
-
-    allow_import_of_module_of_user_class(path)
-    logging.getLogger(get_object.__module__).disabled = True  # it prints what the refusal says
-    try:
-        return get_object(path)
-    except ImportError as cause:
-        module, _, name = path.rpartition(".")
-        reason = f"{module} has no {name}" if module in sys.modules else cause.__cause__ or cause
-        raise ImportError(f"Expected {path} to be importable: {reason}.") from cause
 
 
 FEATURES, ADAPTER, CORRELATED, INITIAL_WEIGHTS = "features", "adapter", "noise", "initial_weights"
@@ -414,8 +394,7 @@ def require_importable_class_of_part(path: str, name: str) -> None:
 def build_object_of_config_part(config: Mapping[str, Any], name: str) -> Any:
     """The object that a part of a configuration describes; raises `BadInput` with one sentence for a mistake.
 
-    It calls any class of the user that the configuration names. For a configuration from a folder, a job first checks
-    these names against those on the command line (`sweeper/job/block_job.py`).
+    It calls a class of the user only if the command names it (`trainers/user_modules.py`).
     """
     try:
         return build_from_stored_form(config, name, _instantiate_user_object)
@@ -429,24 +408,24 @@ def class_of_config_part(config: Mapping[str, Any], name: str) -> Any:
     """The class that a part of a configuration names, dpsweep's or the user's, imported."""
     node = stored_form_of_config_part(config, name)
     try:
-        return import_object_at_dotted_path(node[TARGET]) if TARGET in node else class_of_tag(node[KIND], name)
+        return import_named_object(node[TARGET], name) if TARGET in node else class_of_tag(node[KIND], name)
     except ImportError as cause:
         raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
 
 def _instantiate_user_object(node: Mapping[str, Any], name: str) -> Any:
-    """An object of a user's class with its nested objects, as Hydra's `instantiate` builds them."""
-    return _instantiate_nested_objects(with_current_paths_of_our_classes(node), name)
+    """An object of a user's class with its nested objects, from keys as Hydra has them."""
+    return _instantiate_nested_objects(with_current_paths_of_our_classes(node), name, place=name)
 
 
-def _instantiate_nested_objects(value: Any, name: str, *, inner: bool = True) -> Any:
+def _instantiate_nested_objects(value: Any, name: str, *, inner: bool = True, place: str = "") -> Any:
     if isinstance(value, list):
         return [_instantiate_nested_objects(one, name) for one in value] if inner else value
     if not isinstance(value, Mapping):
         return value
     if TARGET not in value:
         return {key: _instantiate_nested_objects(one, name) for key, one in value.items()} if inner else dict(value)
-    kind = import_object_at_dotted_path(str(value[TARGET]))
+    kind = import_named_object(str(value[TARGET]), place)
     deeper = bool(value.get("_recursive_", True))
     arguments = {
         key: _instantiate_nested_objects(one, name, inner=deeper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.trainers.user_modules import FINDER, UserModules, allow_import_of_module_of_user_class
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.user_modules import FINDER, UserModules, import_named_object
 
 ALARM = "raise AssertionError('nobody may import this')\n"
 MODULES = {
@@ -73,11 +75,27 @@ def test_an_installed_module_comes_first(finder: UserModules, monkeypatch: pytes
     assert import_module("json").loads("3") == 3
 
 
-def test_a_path_names_its_first_module_and_a_script_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_imported_that_the_command_does_not_name(
+    finder: UserModules, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(FINDER, "trusted", {"named_net.late"})
     monkeypatch.setattr(FINDER, "names", set())
-    for path in ("my_net.layers.Net", "train.py (sha256 0a1b)", "../evil.Net", ""):
-        allow_import_of_module_of_user_class(path)
-    assert FINDER.names == {"my_net"}
+    monkeypatch.setattr(FINDER, "folder", str(tmp_path))
+    sys.meta_path.append(FINDER)
+    for path in ("uninvited.late", "named_net.sibling_early", "os.system", "subprocess.Popen", "bert", "mlp", "", "."):
+        for place in ("", "model", "search"):
+            with pytest.raises(BadInput, match=re.escape(f"trusted=[{path}]")):
+                import_named_object(path, place)
+    assert FINDER.names == set()
+    assert import_named_object("named_net.late")() == 4
+    assert FINDER.names == {"named_net"}
+
+
+def test_what_conf_names_is_imported_at_its_place_alone() -> None:
+    assert import_named_object("optuna.samplers.TPESampler", "search").__name__ == "TPESampler"
+    for place in ("", "model", "trainer"):
+        with pytest.raises(BadInput, match="no code runs because a file names it"):
+            import_named_object("optuna.samplers.TPESampler", place)
 
 
 def test_what_was_found_may_be_unpickled_by_another_process(
@@ -85,14 +103,16 @@ def test_what_was_found_may_be_unpickled_by_another_process(
 ) -> None:
     finder.names.add("named_net")
     import_module("named_net")
+    finder.trusted.add("named_net.late")
     sent = pickle.dumps(finder)
-    for name, value in {"folder": None, "names": set(), "found": set()}.items():
+    for name, value in {"folder": None, "trusted": set(), "names": set(), "found": set()}.items():
         monkeypatch.setattr(FINDER, name, value)
     for name in finder.found:
         del sys.modules[name]
     sys.meta_path.remove(finder)
     assert pickle.loads(sent) is FINDER
     assert FINDER in sys.meta_path
+    assert FINDER.trusted == {"named_net.late"}
     assert FINDER.folder == str(tmp_path)
     assert find_spec("sibling_early") is not None, "a pickled layer of the model is of this module"
     assert find_spec("uninvited") is None

@@ -485,7 +485,7 @@ def exact_estimate(
 ) -> Estimate:
     """The exact estimate on records; each record counts alone, even if units have several records.
 
-    Only for public records, or for a curator alone who has recorded that no price covers it.
+    Only for public records.
     """
     if metric is not None:
         counts = count_units_in_metric_cells(model, replace(records, units=None), device, metric, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +12,7 @@ from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of
 from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
-from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
+from dpsweep.trainers.user_modules import import_named_object
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,14 +62,12 @@ class TorchModule:
 
         self.locate()
         target = str(self.source[TARGET])
-        package, _, name = target.rpartition(".")
-        allow_import_of_module_of_user_class(target)
         arguments = {
             key: value for key, value in with_current_paths_of_our_classes(self.source).items() if key != TARGET
         }
         try:
             with torch.random.fork_rng(devices=[]):
-                module = getattr(import_module(package), name)(**arguments)
+                module = import_named_object(target)(**arguments)
         except Exception as error:  # the user's own code may raise anything
             line = " ".join(str(error).split())
             raise ValueError(f"Expected features.source._target_={target} to make a module: {line}.") from error

@@ -111,7 +111,6 @@ def lives(ledger: Ledger, copy: Path) -> str:
     ).digest
     manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
     ledger.record_release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
-    ledger.record_reference("mnist", plan="q", trial="c", by="somebody")
     sealed = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
     ledger.charge_trials_and_return_entry("mnist", plan="s", trials=[], cost=ONE, record={}, sealed=sealed)
     ledger.record_outside_cost("digits", ONE, "a pilot study")

@@ -89,13 +89,13 @@ def test_tab_completion_knows_sweep_folders(complete: Callable[[str], list[str]]
         if not name.startswith("else"):
             (tmp_path / name / "plan.json").touch()
     both = ["sweeps/digits/aa1", "sweeps/digits/bb2"]
-    for verb in ("resume", "verify", "report", "release", "export", "reference"):
+    for verb in ("resume", "verify", "report", "release", "export"):
         assert complete(f"{verb} ") == complete(f"{verb} sw") == ["sweeps/"]
         assert complete(f"{verb} sweeps/") == [*both, "sweeps/rehearsal-digits/cc3"]
         assert complete(f"{verb} sweeps/digits/b") == ["sweeps/digits/bb2"]
         assert complete(f"{verb} sweeps/digits/aa1 sweeps/dig") == both
         assert complete(f"{verb} else") == complete(f"{verb} nowhere/") == []
-    assert set(complete("re")) == {*("resume", "report", "release", "rehearse", "reference")}
+    assert set(complete("re")) == {*("resume", "report", "release", "rehearse")}
 
 
 def test_an_error_of_tab_completion_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:

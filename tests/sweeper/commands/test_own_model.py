@@ -273,7 +273,15 @@ def test_a_loss_of_the_users_own_trains_unless_it_compares_examples(
     (tmp_path / "loss").mkdir()
     (tmp_path / "loss" / "own.yaml").write_text(f"_target_: own_loss.{name}\n")
     words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", "steps=3", "accountant=rdp")
-    done = program("--config-dir", str(tmp_path), *words, "accountant.witnesses=[]", "page=false", "loss=own")
+    done = program(
+        "--config-dir",
+        str(tmp_path),
+        *words,
+        "accountant.witnesses=[]",
+        "page=false",
+        "loss=own",
+        f"loss._target_=own_loss.{name}",
+    )
     if name == "Focal":
         assert done.returncode == 0, done.stderr
         return

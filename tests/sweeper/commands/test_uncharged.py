@@ -194,7 +194,7 @@ def spy(tmp_path: Path, environment: dict[str, str]) -> tuple[str, ...]:
     (tmp_path / "conf" / "dataset" / "spied.yaml").write_text(f"{head}{spied}\n\n{tail}")
     environment |= {"SPY": str(tmp_path / "seen"), "PYTHONPATH": str(tmp_path)}
     rest = [override for override in TWO if not override.startswith("dataset=")]
-    return ("dataset=spied", f"hydra.searchpath=[file://{tmp_path / 'conf'}]", *rest)
+    return ("dataset=spied", f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "trusted=[spy.Spy]", *rest)
 
 
 def test_records_are_read_only_after_the_charge_and_the_start_are_committed(

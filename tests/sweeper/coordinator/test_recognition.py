@@ -284,7 +284,7 @@ def test_a_sweep_says_that_its_table_was_changed_by_somebody_meanwhile(
     (tmp_path / "swapping.py").write_text(SWAPPING)
     environment["PYTHONPATH"] = str(tmp_path)
     searchpath = f"hydra.searchpath=[file://{tmp_path / 'conf'}]"
-    done = program("dataset=swapping", searchpath, "privacy.epsilon=2", *TABLE[8:])
+    done = program("dataset=swapping", searchpath, "trusted=[swapping.Swapping]", "privacy.epsilon=2", *TABLE[8:])
     assert done.returncode == 0, done.stderr
     assert "changed while this sweep ran" in done.stderr
     assert len(ledger.account_and_fingerprint_pairs()) == 1

@@ -49,6 +49,8 @@ TAKEN = """
 from dataclasses import dataclass, field
 from dpsweep.trainers.data.interface import DataSet
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 @dataclass(frozen=True, kw_only=True)
 class Taken(DataSet):
     name: str

@@ -311,6 +311,7 @@ class Broken(Score):
 """
 
 
+@pytest.mark.usefixtures("trusting")
 @pytest.mark.parametrize("wrong", [{"value": math.nan}, {"value": 0.5, "high": math.inf}], ids=str)
 def test_a_score_that_is_no_number_is_a_failure(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, float]

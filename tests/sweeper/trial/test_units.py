@@ -196,6 +196,7 @@ def named(node: Mapping[str, Any]) -> dict[str, Any]:
     return {"_target_": tag_or_path_of_class(node), **fields_without_class_name(node)}
 
 
+@pytest.mark.usefixtures("trusting")
 def test_records_that_do_not_come_by_unit_are_not_trained_on(
     compose_priced: Compose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

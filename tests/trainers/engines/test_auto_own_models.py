@@ -35,6 +35,8 @@ from tests.trainers.loops import SHAPE as LOOP_SHAPE
 from tests.trainers.own_models import CLASSES, LENGTH, MODELS, WIDTH, Attention, Custom, Recurrent, Stubborn
 from tests.trainers.single_run import train
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 SHAPE = (LENGTH, WIDTH)
 SIZES = (*LOOP_SHAPE, 4)
 made = partial(construct_user_model, name="my_model.Net", seed=3)

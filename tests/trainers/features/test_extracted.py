@@ -28,6 +28,8 @@ from dpsweep.trainers.features.torch_module import TorchModule
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, Curved, Picky, Projection, weights_file
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 SHAPE, RECORDS = (2, 3), 7
 NORM = 2.0
 ADD = Adjacency.ADD_OR_REMOVE_ONE

@@ -11,7 +11,6 @@ import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,7 @@ from dpsweep.trainers.data.targets import (
     form_with_target,
     labels_of_array,
 )
-from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class, error_as_one_line
+from dpsweep.trainers.user_modules import error_as_one_line, import_named_object
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -367,11 +366,8 @@ class TorchDataset(DeclaredUnits):
 
     def _dataset_and_record_count(self) -> tuple[Any, int]:
         """The dataset and its number of records."""
-        module, _, name = self._target_import_path.rpartition(".")
-        allow_import_of_module_of_user_class(self._target_import_path)
         try:
-            kind = getattr(import_module(module), name)
-            source = kind(
+            source = import_named_object(self._target_import_path)(
                 **{
                     key: value
                     for key, value in with_current_paths_of_our_classes(self.source).items()

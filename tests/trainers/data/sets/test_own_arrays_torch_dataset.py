@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 ROWS = torch.tensor([[0.0, 5.0], [-10.0, 10.0], [-99.0, 99.0], [1.0, 1.0]])
 
 class Visits(Dataset):
@@ -239,8 +241,8 @@ def test_inputs_that_are_no_numbers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ({"_target_": "own_visits.Visit"}, "AttributeError: .* no attribute 'Visit'"),
-        ({"_target_": "own_visit.Visits"}, "ModuleNotFoundError: No module named 'own_visit'"),
+        ({"_target_": "own_visits.Visit"}, "ImportError: .*own_visits has no Visit"),
+        ({"_target_": "own_visit.Visits"}, "ImportError: .*No module named 'own_visit'"),
         ({"_target_": "own_visits.Visits", "root": 1}, "TypeError: .*unexpected keyword argument 'root'"),
         ({"_target_": "own_visits.Endless"}, "TypeError: object of type 'Endless' has no len"),
     ],

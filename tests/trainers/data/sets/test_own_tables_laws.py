@@ -29,6 +29,8 @@ from tests.trainers.data.test_table_files import FORMATS
 from tests.trainers.extractors import SIZE
 from tests.trainers.features.test_extracted import extractor
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 pa = pytest.importorskip("pyarrow", reason="needs pip install 'dpsweep[arrow]'")
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
