@@ -110,6 +110,7 @@ def _export_lines(priced: PricedPlan, folder: str) -> Iterator[str]:
         f"({accountants_upper_bounds_text(quote.bounds)}). Mu of Gaussian differential privacy, at every delta: "
         f"{NOT_PROVEN if mu is None else epsilon_text_rounded_up(mu)}."
     )
+    yield " ".join(priced.meaning.sentences)
     yield (
         f"Condition: the account {plan.account} (budget: epsilon {text_with_all_digits(plan.budget.epsilon)} at "
         f"delta {text_with_all_digits(plan.budget.delta)}) has this price left. It is charged before the first "

@@ -12,12 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpsweep.accounting.cautions import (
-    caution_sentences,
-    large_epsilon_harm_sentences,
-    left_out_records_sentence,
-    odds_sentence,
-)
+from dpsweep.accounting.cautions import caution_sentences, left_out_records_sentence
 from dpsweep.accounting.ledger.bodies import ChargeFacts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
@@ -105,13 +100,13 @@ def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
 
 
 def _meaning_lines(context: Context) -> Iterator[Line]:
-    """What this epsilon means in odds, and what is large about it."""
-    sentences = cautions_on_large_epsilon_or_delta(context.sweep.plan, context.bill)
-    if not sentences and math.isinf(context.bill.epsilon):
-        return
-    yield EvidenceLevel.STATED.make_statement_line(
-        "Meaning", " ".join((odds_sentence(context.bill.epsilon, context.sweep.plan.unit), *sentences)).strip()
-    )
+    """What this epsilon and delta mean for one unit, and what is large about them."""
+    plan, bill = context.sweep.plan, context.bill
+    if not math.isinf(bill.epsilon):
+        meaning = bill.meaning_for_plan(plan)
+        sentences = dict.fromkeys((*meaning.sentences, *cautions_on_large_epsilon_or_delta(plan, bill)))
+        odds = filter(None, (meaning.odds_sentence,))
+        yield EvidenceLevel.STATED.make_statement_line("Meaning", " ".join(sentences), *odds)
 
 
 def _winner_lines(context: Context) -> Iterator[Line]:
@@ -173,9 +168,7 @@ def cautions_on_large_epsilon_or_delta(plan: Plan, bill: Bill) -> tuple[str, ...
     """Warnings about a large epsilon or delta; empty for small ones and for data declared public."""
     if plan.has_public_data:
         return ()
-    if bill.units is None:
-        return tuple(filter(None, (large_epsilon_harm_sentences(bill.epsilon, plan.unit),)))
-    return caution_sentences(bill.epsilon, bill.delta, bill.units, plan.unit, bill.accepted_delta)
+    return caution_sentences(bill.meaning_for_plan(plan), bill.units, bill.accepted_delta)
 
 
 def _data_lines(context: Context) -> Iterator[Line]:

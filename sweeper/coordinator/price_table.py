@@ -261,12 +261,12 @@ def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 
 
 def _caution_sentences(priced: PricedPlan) -> Iterator[str]:
-    """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
+    """What the price means, and cautions about a large epsilon or delta of the search, or delta of its account."""
     plan, units = priced.plan, priced.units
     yield from filter(None, (left_out_records_sentence(plan.trials[0].config["dataset"]),))
-    yield from caution_sentences(
-        priced.quote.epsilon, plan.delta, units, plan.unit, priced.large_accepted_delta_or_none
-    )
+    meaning = priced.meaning
+    yield meaning.coin_sentence
+    yield from caution_sentences(meaning, units, priced.large_accepted_delta_or_none)
     if is_large_delta(plan.budget.delta, units):
         yield (
             f"The delta of the account's budget, {delta_text_rounded_up(plan.budget.delta)}, is 1 / {units} or more: "
