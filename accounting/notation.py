@@ -139,20 +139,18 @@ def short_population_name(part: str) -> str:
     return part.replace("validation", "scored")
 
 
-def accountants_upper_bounds_text(bounds: Mapping[str, float]) -> str:
-    """The accountants' upper bounds on one population, the smallest first, and how far they are apart.
+def accountants_upper_bounds_text(bounds: Mapping[str, float], used: float) -> str:
+    """The accountants' upper bounds on one population, the smallest first, and which of them is the price.
 
-    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0})
-    'PLD 8.000; RDP 8.625; 0.625 apart'
-    >>> accountants_upper_bounds_text({"PLD": 8.0})
-    'PLD 8.000 alone'
+    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0}, 8.0)
+    '8.000 (PLD, used), 8.625 (RDP, looser)'
+    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0}, 8.625)
+    '8.000 (PLD, for comparison), 8.625 (RDP, used)'
     """
     ordered = sorted(bounds.items(), key=lambda item: item[1])
-    texts = [f"{name} {epsilon_text_rounded_up(bound)}" for name, bound in ordered]
-    if len(texts) < 2:
-        return f"{texts[0]} alone" if texts else "none"
-    least, largest = ordered[0][1], ordered[-1][1]
-    return "; ".join((*texts, f"{epsilon_text_rounded_up(0.0 if least == largest else largest - least)} apart"))
+    words = ("used" if bound == used else "looser" if bound > used else "for comparison" for _, bound in ordered)
+    texts = (f"{epsilon_text_rounded_up(one[1])} ({one[0]}, {word})" for one, word in zip(ordered, words, strict=True))
+    return ", ".join(texts) or "none"
 
 
 def exponential_text_rounded_up(exponent: Amount, times: int = 1) -> str:

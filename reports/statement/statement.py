@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpsweep.accounting.cautions import caution_sentences, left_out_records_sentence
-from dpsweep.accounting.ledger.bodies import ChargeFacts
+from dpsweep.accounting.ledger.bodies import Charged, ChargeFacts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
     delta_text_rounded_up,
@@ -212,18 +212,19 @@ def _accountants_line(context: Context) -> Line:
     if len(alone) == len(totals):
         return EvidenceLevel.ASSUMED.make_statement_line(
             "Accountants",
-            f"The claim is by {claimants} alone; no second accountant cross-checks it.",
+            f"The price is computed by {claimants} alone; no second accountant is compared with it.",
             *lower_bound,
             *dict.fromkeys(refusals),
         )
+    parts = _charged_epsilon_by_population(charges)
     bounds = [
-        f"the {short_population_name(part)} {unit}s: {accountants_upper_bounds_text(one)}."
+        f"the {short_population_name(part)} {unit}s: {accountants_upper_bounds_text(one, parts.get(part, 0.0))}."
         for part, one in totals.items()
     ]
-    unchecked = f" No second accountant cross-checks the price of the {enumeration_text(alone)}." if alone else ""
+    unchecked = f" No second accountant is compared with the price of the {enumeration_text(alone)}." if alone else ""
     return Line(
         topic="Accountants",
-        text=f"Upper bounds on {' On '.join(bounds)} The claim is by {claimants}.{unchecked}",
+        text=f"Upper bounds on {' On '.join(bounds)} The price is computed by {claimants}.{unchecked}",
         level=EvidenceLevel.ASSUMED if alone else EvidenceLevel.CHECKED,
         evidence=(
             "All are upper bounds, so the smallest one is valid. RDP tracks moments of the privacy loss, and its "
@@ -233,6 +234,12 @@ def _accountants_line(context: Context) -> Line:
             *dict.fromkeys(refusals),
         ),
     )
+
+
+def _charged_epsilon_by_population(charges: Sequence[Charged]) -> dict[str, float]:
+    """What all charges together cost each population."""
+    names = dict.fromkeys(name for charge in charges for name in charge.charge_facts.parts)
+    return {name: sum(charge.charge_facts.parts.get(name, 0.0) for charge in charges) for name in names}
 
 
 def _lower_bound_sentences(charges: Sequence[ChargeFacts]) -> list[str]:
@@ -263,10 +270,7 @@ def _scores_line(context: Context) -> Line:
             "Intervals are at 95 % and cover the finite number of test records.",
             LUCK,
         )
-    parts = {
-        name: sum(charge.charge_facts.parts.get(name, 0.0) for charge in context.bill.charges)
-        for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.charge_facts.parts)
-    }
+    parts = _charged_epsilon_by_population(context.bill.charges)
     shares = [
         f"The price of the {short_population_name(name)} {unit}s is epsilon {epsilon_text_rounded_up(share)}."
         for name, share in parts.items()

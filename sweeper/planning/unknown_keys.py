@@ -35,6 +35,8 @@ _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
 _HYDRA_AXIS = re.compile(r"Sweeping over Hydra's configuration is not supported : '(?P<word>.*)'")
 _SERIES = re.compile(r"(?:\w+\.)?(?P<name>linspace|geomspace|logspace|arange)\((?P<numbers>[^()]*)\)")
 
+_DRAWN = re.compile(r"(?:[\w.]*\.)?(?:q?log_?uniform|q?uniform|randint|randn|choice)\(.*\)")
+
 SWEEPER_PARAMETERS = "hydra.sweeper.params."
 """The beginning of the keys under which Hydra's own sweepers take a search space."""
 
@@ -189,6 +191,8 @@ def axis_in_brackets_sentence(word: str) -> str | None:
     if key not in choices_by_group() and (known is None or not known.is_number):
         return None
     values = ",".join(part.strip() for part in value[1:-1].split(","))
+    if not values:
+        return f"{key} has no value."
     return f"Expected {word} without brackets, which make one value of it; its values as an axis: {key}={values}."
 
 
@@ -264,6 +268,13 @@ def _unparsable_override_sentence(error: BaseException) -> str:
     if "=" not in word:
         return f"Expected {word} to be KEY=VALUE, as in steps=100."
     key, _, value = word.partition("=")
+    if key.lstrip("+") in choices_by_group() and value.startswith("{"):
+        return "Pairs of values are not supported; give each key its list: trainer.lr=1,2 trainer.clip_norm=0.5,1."
+    if _DRAWN.fullmatch(value):
+        return (
+            f"Expected {word} as a list of values, as in {key}=1e-4,1e-3,1e-2,1e-1,1, or logspace(-4,0,5) written out: "
+            "lists and the hidden rules' laws can be priced. What is drawn at random is search=random over the list."
+        )
     if values := _values_of_series(value):
         return f"Expected {word} as a list of values: {key}={values}."
     if (character := _character_beyond_command_line(word)) is not None:
