@@ -76,7 +76,7 @@ class ToldScore:
         """How sure the interval is."""
         if self.card_part:
             return f"95 %, on {self.card_part}"
-        return "95 % interval, with the choice of the winner allowed for" if self.chosen_among else "95 % interval"
+        return "95 % interval, with the choice of the winner allowed for" if self.chosen_among else "95 %"
 
     @property
     def basis_text(self) -> str:

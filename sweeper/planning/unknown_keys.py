@@ -35,7 +35,7 @@ _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
 _HYDRA_AXIS = re.compile(r"Sweeping over Hydra's configuration is not supported : '(?P<word>.*)'")
 _SERIES = re.compile(r"(?:\w+\.)?(?P<name>linspace|geomspace|logspace|arange)\((?P<numbers>[^()]*)\)")
 
-_DRAWN = re.compile(r"(?:[\w.]*\.)?(?:q?log_?uniform|q?uniform|randint|randn|choice)\(.*\)")
+_DRAWN = re.compile(r"(?:\w+\.)*(?P<name>q?(?:log_?)?uniform|randint|choice)\((?P<numbers>.*)\)")
 
 SWEEPER_PARAMETERS = "hydra.sweeper.params."
 """The beginning of the keys under which Hydra's own sweepers take a search space."""
@@ -270,10 +270,12 @@ def _unparsable_override_sentence(error: BaseException) -> str:
     key, _, value = word.partition("=")
     if key.lstrip("+") in choices_by_group() and value.startswith("{"):
         return "Pairs of values are not supported; give each key its list: trainer.lr=1,2 trainer.clip_norm=0.5,1."
-    if _DRAWN.fullmatch(value):
+    if drawn := _DRAWN.fullmatch(value):
+        series = f"{'geomspace' if 'log' in drawn['name'] else 'linspace'}({drawn['numbers']},5)"
+        values = _values_of_series(series) if "uniform" in drawn["name"] else drawn["numbers"].strip("[] ")
         return (
-            f"Expected {word} as a list of values, as in {key}=1e-4,1e-3,1e-2,1e-1,1, or logspace(-4,0,5) written out: "
-            "lists and the hidden rules' laws can be priced. What is drawn at random is search=random over the list."
+            f"Lists can be priced, and the hidden rules' laws over them: {key}={values or '1,2'}. What "
+            "is drawn at random is search=random over the list."
         )
     if values := _values_of_series(value):
         return f"Expected {word} as a list of values: {key}={values}."
