@@ -1,4 +1,4 @@
-"""Explanations of a large epsilon and a large delta for users, and the refusal of a large delta.
+"""Explanations of a large delta for users, and the refusal of one.
 
 A delta is the probability with which all protection may fail. A program that publishes each unit's records in full
 with probability delta satisfies (0, delta)-differential privacy, and publishes delta times the number of units on
@@ -14,21 +14,16 @@ Section 2.3). Invariants:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.notation import (
     delta_text_rounded_up,
-    epsilon_text_rounded_up,
-    exponential_text_rounded_up,
     text_with_all_digits,
 )
-
-LARGE_EPSILON = 10.0
-"""Above this, an epsilon is explained."""
 
 
 def mean_published_units(delta: float, units: int) -> Decimal:
@@ -103,43 +98,6 @@ def delta_acceptance_sentence(delta: float, units: int, accepted: float | None) 
     )
 
 
-def odds_sentence(epsilon: float, unit: str) -> str:
-    """What an epsilon up to 10 means for a guess about one unit; empty above, where its harm is said instead.
-
-    *Source*: Kasiviswanathan and Smith 2014, up to delta.
-
-    >>> odds_sentence(1.0, "user")
-    'What is released multiplies the odds of any guess about one user by at most 2.72, except with probability delta.'
-    """
-    if epsilon > LARGE_EPSILON:
-        return ""
-    return (
-        f"What is released multiplies the odds of any guess about one {unit} by at most "
-        f"{exponential_text_rounded_up(epsilon)}, except with probability delta."
-    )
-
-
-def large_epsilon_harm_sentences(epsilon: float, unit: str) -> str:
-    """The harm that an epsilon above 10 allows; empty up to 10, and for infinity, which promises nothing.
-
-    *Source*: the odds, Kasiviswanathan and Smith 2014; the test, Wasserman and Zhou 2010, both up to delta.
-
-    >>> large_epsilon_harm_sentences(12.3, "patient")[:90]
-    'Epsilon 12.300 is large: what is released may multiply the odds of a guess that one patien'
-    >>> large_epsilon_harm_sentences(10.0, "record")
-    ''
-    """
-    if not LARGE_EPSILON < epsilon < math.inf:
-        return ""
-    factor = exponential_text_rounded_up(epsilon)
-    return (
-        f"Epsilon {epsilon_text_rounded_up(epsilon)} is large: what is released may multiply the odds of a guess that "
-        f"one {unit} "
-        f"took part by up to e^epsilon = {factor}. The bound allows an attack that finds every {unit} that took part "
-        f"and wrongly accuses about one in {factor} of the others."
-    )
-
-
 def _phrase_on_program_with_this_delta(delta: float, units: int, unit: str) -> str:
     """A phrase for a program that satisfies this delta, for the middle of a sentence."""
     return (
@@ -148,14 +106,20 @@ def _phrase_on_program_with_this_delta(delta: float, units: int, unit: str) -> s
     )
 
 
-def caution_sentences(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
-    """The cautions on a claim whose epsilon or delta is large, each in a sentence or two; none for other claims."""
-    sentences = (
-        large_epsilon_harm_sentences(epsilon, unit),
-        noticeable_delta_sentence(delta, units, unit),
-        delta_acceptance_sentence(delta, units, accepted),
+def caution_sentences(meaning: Meaning, units: int | None, accepted: float | None) -> tuple[str, ...]:
+    """The cautions on a claim whose epsilon or delta is large, each in a sentence or two; none for other claims.
+
+    Without a number of units there is none on delta.
+    """
+    large = (
+        ()
+        if units is None
+        else (
+            noticeable_delta_sentence(meaning.delta, units, meaning.unit),
+            delta_acceptance_sentence(meaning.delta, units, accepted),
+        )
     )
-    return tuple(filter(None, (sentences[0], " ".join(filter(None, sentences[1:])))))
+    return tuple(filter(None, (meaning.harm_sentence, " ".join(filter(None, large)))))
 
 
 def is_accepted_delta(accepted: object, delta: float) -> bool:

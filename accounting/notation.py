@@ -25,6 +25,9 @@ _DELTA = "delta"
 _EXACT = Context(prec=2000, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """A context that holds any float, and any sum in an account, in all of its digits."""
 
+_MOST_DECIMALS = 4
+"""Decimals of a percentage; a share that is nearer to one is written as 100."""
+
 _LARGE = Decimal(10) ** 6
 """Factors from here on are written as a power of ten."""
 
@@ -136,35 +139,46 @@ def short_population_name(part: str) -> str:
     return part.replace("validation", "scored")
 
 
-def accountants_upper_bounds_text(bounds: Mapping[str, float]) -> str:
-    """The accountants' upper bounds on one population, the smallest first, and how far they are apart.
+def accountants_upper_bounds_text(bounds: Mapping[str, float], used: float) -> str:
+    """The accountants' upper bounds on one population, the smallest first, and which of them is the price.
 
-    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0})
-    'PLD 8.000; RDP 8.625; 0.625 apart'
-    >>> accountants_upper_bounds_text({"PLD": 8.0})
-    'PLD 8.000 alone'
+    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0}, 8.0)
+    '8.000 (PLD, used), 8.625 (RDP, looser)'
+    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0}, 8.625)
+    '8.000 (PLD, for comparison), 8.625 (RDP, used)'
     """
     ordered = sorted(bounds.items(), key=lambda item: item[1])
-    texts = [f"{name} {epsilon_text_rounded_up(bound)}" for name, bound in ordered]
-    if len(texts) < 2:
-        return f"{texts[0]} alone" if texts else "none"
-    least, largest = ordered[0][1], ordered[-1][1]
-    return "; ".join((*texts, f"{epsilon_text_rounded_up(0.0 if least == largest else largest - least)} apart"))
+    words = ("used" if bound == used else "looser" if bound > used else "for comparison" for _, bound in ordered)
+    texts = (f"{epsilon_text_rounded_up(one[1])} ({one[0]}, {word})" for one, word in zip(ordered, words, strict=True))
+    return ", ".join(texts) or "none"
 
 
-def exponential_text_rounded_up(exponent: Amount) -> str:
-    """e to this power, three digits, never rounded down.
+def exponential_text_rounded_up(exponent: Amount, times: int = 1) -> str:
+    """So many times e to this power, three digits, never rounded down: the one rounding of e^epsilon.
 
     >>> [exponential_text_rounded_up(number) for number in (10.0, 160.0, 0.0, 3e6)]
     ['22,100', '3.07e69', '1', '2.8e1302883']
     """
     if not math.isfinite(exponent):
         return INFINITE
-    exact = _as_shortest_decimal(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
+    digits = Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX)
+    exact = digits.multiply(_as_shortest_decimal(exponent).exp(digits), Decimal(times))
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1, _EXACT), ROUND_CEILING, _EXACT)
     if rounded >= _LARGE:
         return f"{_mantissa_text(rounded)}e{rounded.adjusted()}"
     return f"{rounded.normalize():,f}"
+
+
+def percent_text_rounded_up(share: float) -> str:
+    """A share of one in percent, never rounded down: one decimal or, near 100, two digits of what is missing.
+
+    >>> [percent_text_rounded_up(share) for share in (0.5, 0.73106, 0.99966, 0.99999999)]
+    ['50', '73.2', '99.966', '100']
+    """
+    percent = Decimal(repr(float(share))) * 100
+    missing = 100 - percent
+    decimals = 1 if missing >= 1 else min(1 - missing.adjusted(), _MOST_DECIMALS)
+    return f"{percent.quantize(Decimal(1).scaleb(-decimals), ROUND_CEILING).normalize(_EXACT):f}"
 
 
 def _text_with_decimals(value: Amount, rounding: str, decimals: int) -> str:

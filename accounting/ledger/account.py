@@ -308,8 +308,8 @@ class Statement:
         amounts = {name: more for name, (more, _) in self.balance.charge_and_remainder_texts(takes).items()}
         others = " and ".join(f"{name} {more}" for name, more in amounts.items() if name not in (EPSILON, DELTA))
         return (
-            f"This asks for epsilon={amounts.get(EPSILON, epsilon_text_rounded_up(cost.epsilon))} at "
-            f"delta={amounts.get(DELTA, delta_text_rounded_up(cost.delta))}{', which takes ' if others else ''}{others}"
+            f"This costs epsilon {amounts.get(EPSILON, epsilon_text_rounded_up(cost.epsilon))} at "
+            f"delta {amounts.get(DELTA, delta_text_rounded_up(cost.delta))}{', which takes ' if others else ''}{others}"
             "; "
             f"on {self.account} {self.balance.remaining_amounts_phrase(takes)} are left."
         )

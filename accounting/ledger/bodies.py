@@ -80,7 +80,8 @@ class ChargeFacts(Stored):
     that are kept for a final run. `claimed_by` is the accountant whose bound is the cost, `bounds` has the upper bound
     of each accountant, `refusals` the reason of each one without a bound. `parts` has the bound for each population of
     records, `bounds_by_part` that of each accountant. `lower` is the largest lower bound on epsilon that is proven, 0
-    if none is known, `lower_by` names its proof, and `attack` is that from an explicit attack. `units` is the declared
+    if none is known, `lower_by` names its proof, and `attack` is that from an explicit attack. `total_variation`
+    is the upper bound on delta at epsilon 0, None where no profile gives one. `units` is the declared
     number of units, None for a charge without a plan, and `accepted_delta` the accepted delta of 1 / units or more,
     None if no acceptance was needed.
     """
@@ -95,6 +96,7 @@ class ChargeFacts(Stored):
     lower: Annotated[Amount, OMITTED] = 0.0
     lower_by: Annotated[str, OMITTED] = "unnamed"
     attack: Annotated[Amount, OMITTED] = 0.0
+    total_variation: Annotated[Amount | None, OMITTED] = None
     units: Annotated[Count | None, OMITTED] = None
     accepted_delta: Annotated[Amount | None, OMITTED] = None
     others: Annotated[Words, REST] = field(default_factory=dict)

@@ -155,7 +155,11 @@ class Ledger:
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
             if not balance.budget.is_within_budget(budget) or balance.budget == budget or budget.promises_nothing:
-                raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
+                epsilon, delta = map(text_with_all_digits, (balance.budget.epsilon, balance.budget.delta))
+                raise BadInput(
+                    f"The budget of {account} is epsilon {epsilon}, delta {delta} already, and is never lowered; say "
+                    "budget.epsilon= something larger."
+                )
             append_line_with_balance(lines, account, bodies.Raised(budget=budget), before=balance)
             return _statement_from_lines(lines, account)
 

@@ -43,8 +43,9 @@ class Alternative:
 
     def __str__(self) -> str:
         noise = noise_text_rounded_up(self.noise_multiplier or 0.0, 4)
-        need = f"about {noise}" if self.epsilon is None else f"about epsilon {epsilon_text_rounded_up(self.epsilon)}"
-        return f"with subsample={self.subsample} {need}"
+        need = noise if self.epsilon is None else f"epsilon {epsilon_text_rounded_up(self.epsilon)}"
+        runs = "all runs share batches" if self.subsample == "shared" else "each run draws batches of its own"
+        return f"if {runs} (subsample={self.subsample}): about {need}"
 
 
 def alternative_with_other_subsampling(priced: PricedPlan) -> Alternative | None:

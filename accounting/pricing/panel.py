@@ -100,6 +100,18 @@ class Panel:
             attack=lower[ATTACK],
         )
 
+    def total_variation(self, event: PlanEvent, adjacency: Adjacency) -> float | None:
+        """An upper bound on the total variation between neighbours' results; None if no accountant here has a profile.
+
+        It is computed from the profile that PLD prices the event by, at epsilon 0.
+        """
+        profiled = next((one for one in (*self.claimants, *self.witnesses) if isinstance(one, Pld)), None)
+        parts = event.events_by_population.values()
+        try:
+            return None if profiled is None else max(profiled.total_variation(part, adjacency) for part in parts)
+        except UnsupportedEvent:
+            return None
+
     def _proven_lower_bounds(
         self, event: PlanEvent, delta: float, adjacency: Adjacency, bounds_by_part: Mapping[str, Mapping[str, float]]
     ) -> dict[str, float]:

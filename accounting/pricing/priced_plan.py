@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpsweep.accounting.cautions import is_accepted_delta, is_large_delta
 from dpsweep.accounting.events.build import PlanEvent, no_access
+from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
@@ -45,6 +46,18 @@ class PricedPlan:
         """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
         accepted = self.is_delta_large and is_accepted_delta(self.accept_delta, self.plan.delta)
         return self.plan.delta if accepted else None
+
+    @property
+    def meaning(self) -> Meaning:
+        """The meaning of the price."""
+        plan = self.plan
+        return Meaning(
+            epsilon=self.quote.epsilon,
+            delta=plan.delta,
+            adjacency=plan.adjacency,
+            unit=plan.unit,
+            total_variation=self.panel.total_variation(plan.event, plan.adjacency),
+        )
 
     def terms_under_rule(self, rule: SelectionRule) -> SearchTerms:
         """The plan's terms under this rule."""

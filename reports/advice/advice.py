@@ -174,6 +174,17 @@ def nearest_comparison_for_plan(plan: Plan, epsilon: float) -> Comparison | None
     )
 
 
+def why_nothing_was_measured(plan: Plan, epsilon: float) -> str:
+    """Why there is no comparison for a plan at this epsilon: nothing near it was measured, or nothing of its size."""
+    every = {one.epsilon for one in Evidence.read().comparisons}
+    measured = [other for other in sorted(every) if nearest_comparison_for_plan(plan, other) is not None]
+    if not measured:
+        like = f"a data set like {plan.account}, with classes and about as many records"
+        return f"Nothing was measured on {like} ({SOURCE})."
+    nearest = text_with_all_digits(min(measured, key=lambda other: abs(math.log(other / epsilon))))
+    return f"Nothing was measured at epsilon {text_with_all_digits(epsilon)}; the nearest is {nearest}."
+
+
 def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
     """The lines of a sentence on what the epsilon bought, for a model and for a map; none without a comparison.
 

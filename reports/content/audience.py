@@ -19,7 +19,7 @@ class Audience(StrEnum):
     def banner(self) -> str:
         """The line on top of the page."""
         return {
-            Audience.CURATOR: "Curator only: do not pass this page on.",
+            Audience.CURATOR: "For you alone: do not pass this page on.",
             Audience.PUBLIC: "Public. This page shows only what the price below covers and may be passed on.",
         }[self]
 

@@ -10,16 +10,19 @@ from decimal import Decimal
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, noise_std_of_noisy_table
 from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
+from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
     delta_text_rounded_up,
     epsilon_text_rounded_down,
     epsilon_text_rounded_up,
     noise_text_rounded_down,
+    percent_text_rounded_up,
     sampling_rate_text_rounded_up,
     text_with_all_digits,
 )
 from dpsweep.accounting.pricing.price import NOT_PROVEN, proven_gaussian_mu
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.stored_names.stored_classes import (
     class_name_without_module,
@@ -70,6 +73,26 @@ class Bill:
             for name in bounds[0]
             if all(name in one for one in bounds)
         }
+
+    @property
+    def total_variation(self) -> float | None:
+        """An upper bound on the total variation between neighbours' results; None if a charge does not state its own.
+
+        *Source*: the bounds of adaptively composed mechanisms add up, as each is a delta at epsilon 0.
+        """
+        stated = [charge.charge_facts.total_variation for charge in self.charges]
+        known = [one for one in stated if one is not None]
+        return min(1.0, sum_in_exact_decimals(known)) if len(known) == len(stated) else None
+
+    def meaning_for_plan(self, plan: Plan) -> Meaning:
+        """The meaning of epsilon and delta for a unit of this plan's data."""
+        return Meaning(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=plan.adjacency,
+            unit=plan.unit,
+            total_variation=self.total_variation,
+        )
 
     @property
     def charges_for_repeated_runs(self) -> tuple[Charged, ...]:
@@ -183,6 +206,10 @@ def _epsilon_and_delta_facts(bill: Bill) -> Iterator[tuple[str, Fact]]:
         "left": (bill.left, epsilon_text_rounded_down, delta_text_rounded_down, "budget less the account's charges"),
         "budget": (bill.budget, text_with_all_digits, text_with_all_digits, "the account's budget"),
     }
+    if bill.total_variation is not None:
+        total = bill.total_variation
+        source = f"{LEDGER}: sum of this plan's charges, from the privacy profile at epsilon 0"
+        yield "total_variation", Fact(value=total, text=f"{percent_text_rounded_up(total)} %", source=source)
     for name, ((epsilon, delta), write_epsilon, write_delta, origin) in pairs.items():
         source = f"{LEDGER}: {origin}"
         yield f"{name}_epsilon", Fact(value=epsilon, text=write_epsilon(epsilon), source=source)

@@ -142,7 +142,7 @@ class Percent(ScoreScale):
 
     def assumed_text(self, score: float) -> str:
         """Without decimals."""
-        return f"{score:.0%}"
+        return f"a score of {100 * score:.0f} %"
 
     def within_text(self, low: float, high: float) -> str:
         """In percentage points."""

@@ -21,7 +21,8 @@ from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, 
 from dpsweep.reports.content.score_scale import ErrorInUnit, ScoreScale
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS, Sweep
 
-REUSED = "An earlier sweep of this account scored the same records, so no interval covers the choice."
+REUSED = "Best scores are partly luck, and since an earlier sweep saw these records no error bar is honest here."
+LUCK = "Best scores are partly luck."
 WITHOUT_CLASSES = (NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS)
 """The names of scores of models that say more than one class of a record."""
 USED = "score on records that an earlier sweep had scored"
@@ -75,7 +76,7 @@ class ToldScore:
         """How sure the interval is."""
         if self.card_part:
             return f"95 %, on {self.card_part}"
-        return "95 %, whichever run had won" if self.chosen_among else "95 %"
+        return "95 % interval, with the choice of the winner allowed for" if self.chosen_among else "95 %"
 
     @property
     def basis_text(self) -> str:
@@ -94,8 +95,10 @@ class ToldScore:
         """The score that chose, called what it is."""
         if self.chosen is None:
             return self.refusal
-        what = f"is the {self.chosen_among}, so it is partly luck" if self.chosen_among else "was measured"
-        return " ".join(filter(None, (f"{self.scale.with_unit(self.scale.text(self.chosen))} {what}.", self.refusal)))
+        what = f"is the {self.chosen_among}" if self.chosen_among else "was measured"
+        luck = LUCK if self.chosen_among and self.refusal != REUSED else ""
+        score = f"{self.scale.with_unit(self.scale.text(self.chosen))} {what}."
+        return " ".join(filter(None, (score, luck, self.refusal)))
 
 
 def card_part_text(sweep: Sweep) -> str:

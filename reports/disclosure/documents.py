@@ -126,7 +126,7 @@ def _registry_privacy_fields(claim: ReleasedClaim) -> dict[str, Any]:
                 (
                     claim.line_text_on_topic("Claim"),
                     f"Gaussian mu at every delta: {claim.gaussian_mu_text}.",
-                    *claim.cautions,
+                    claim.line_text_on_topic("Meaning"),
                 )
             ),
         },
@@ -233,6 +233,7 @@ def _privacy_criteria_fields(claim: ReleasedClaim) -> dict[str, Any]:
             "adds_up_by": claim.policy,
         },
         "accountants": {"claimed_by": list(claim.claimed_by), "upper_bounds": dict(claim.upper_bounds)},
+        "meaning": claim.line_text_on_topic("Meaning"),
         "cautions": list(claim.cautions),
     }
 

@@ -106,10 +106,11 @@ def _export_lines(priced: PricedPlan, folder: str) -> Iterator[str]:
     )
     yield (
         f"Condition: the whole search satisfies (epsilon, delta)-differential privacy with epsilon "
-        f"{epsilon_text_rounded_up(quote.epsilon)} at delta {delta_text_rounded_up(plan.delta)}, an upper bound "
-        f"({accountants_upper_bounds_text(quote.bounds)}). Mu of Gaussian differential privacy, at every delta: "
-        f"{NOT_PROVEN if mu is None else epsilon_text_rounded_up(mu)}."
+        f"{epsilon_text_rounded_up(quote.epsilon)} at delta {delta_text_rounded_up(plan.delta)}, an upper bound: "
+        f"{accountants_upper_bounds_text(quote.bounds, quote.epsilon)}. Mu of Gaussian differential privacy, at every "
+        f"delta: {NOT_PROVEN if mu is None else epsilon_text_rounded_up(mu)}."
     )
+    yield " ".join(priced.meaning.sentences)
     yield (
         f"Condition: the account {plan.account} (budget: epsilon {text_with_all_digits(plan.budget.epsilon)} at "
         f"delta {text_with_all_digits(plan.budget.delta)}) has this price left. It is charged before the first "

@@ -30,7 +30,13 @@ from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_ref
 from dpsweep.reports.content.facts import sum_in_exact_decimals
 from dpsweep.reports.pages.comparison import MEMBER, page_of_record
 from dpsweep.reports.pages.page_memory import COMPARISON, NUMBERS
-from dpsweep.reports.pages.released_package import PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, price_check_program_text
+from dpsweep.reports.pages.released_package import (
+    PRICE_FILE,
+    PROGRAM_FILE,
+    STATEMENT_FILE,
+    STATEMENT_PDF,
+    price_check_program_text,
+)
 from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
 from dpsweep.reports.statement.one_page import SIZES, OnePage, StatementRow
@@ -42,7 +48,7 @@ LONGEST = 1 << 22
 AMOUNTS = {"epsilon": epsilon_text_rounded_up, "delta": delta_text_rounded_up}
 TOLD = ("interval", "score")
 """What is told of the score of a selected point, in the record of a page and in that of a release."""
-LARGEST_MODEL, MOST_NAMES = 64 << 30, 40
+LARGEST_MODEL = 64 << 30
 """The largest model that is read, in bytes, and the most names of files that are listed."""
 
 CHILD = """
@@ -201,8 +207,13 @@ def _statement_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
     if missing:
         yield FAILS, f"{path.name}: does not hold: it does not have {' and '.join(missing)}"
     else:
+        hashed = "" if model is None else " and model hash"
         compared = "" if model is None else "; the ledger was not asked whether another model was released"
-        yield HOLDS, f"{path.name}: holds: it has {', '.join(expected)}{compared}"
+        yield (
+            HOLDS,
+            f"{path.name}: holds: commitment, epsilon{hashed} are those of this release; scores on it were not checked"
+            f"{compared}",
+        )
 
 
 def _codes_with_label(page: OnePage, label: str) -> list[str]:
@@ -223,8 +234,12 @@ def _uncompared_files_sentence(folder: Path) -> str:
     model = [name for name in OUTPUTS if (folder / name).is_file() and not (folder / name).is_symlink()][:1]
     checked = {"report.json", PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, COMMITMENT_FILE, *model}
     names = sorted(path.name for path in folder.iterdir() if path.name not in checked)
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"not compared: what else report.json and {STATEMENT_FILE} say, {', '.join(names[:MOST_NAMES])}{more}"
+    seen = [name for name in names if name in ("report.html", STATEMENT_PDF)]
+    more = f", and {len(names) - len(seen)} more files" if len(names) > len(seen) else ""
+    return (
+        f"checked: price, claim, {'model' if model else 'commitment'}; not checked: everything else that report.json "
+        f"and {STATEMENT_FILE} say, everything you can see on {' and '.join(seen) or 'other pages'}{more}"
+    )
 
 
 def _program_verdicts(folder: Path) -> Iterator[tuple[int, str]]:

@@ -94,8 +94,8 @@ class ComparedSweep:
 class Total:
     """All that was charged to an account; `nobody` says that its records were declared public.
 
-    `sweeps` are the numbers of its sweeps here, `others` says that something else was charged, `cautions` what a large
-    total means.
+    `sweeps` are the numbers of its sweeps here, `others` says that something else was charged, `meaning` what the total
+    means and `cautions` what a large one does.
     """
 
     account: str
@@ -105,6 +105,7 @@ class Total:
     delta: Fact
     others: bool
     nobody: bool
+    meaning: str
     cautions: tuple[str, ...]
 
 
@@ -311,15 +312,17 @@ def _totals_of_accounts(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Itera
         epsilon, delta = last.account.reserved_epsilon_and_delta
         charges = tuple(charge for place in own for charge in bills[place].charges)
         plans = {sweeps[place].plan_id for place in own}
+        others = any(entry.plan not in plans for entry in last.account.charges)
+        total = replace(bill, epsilon=epsilon, delta=delta, charges=charges)
+        meaning = total.meaning_for_plan(last.plan)
         yield Total(
             account=account,
             sweeps=tuple(place + 1 for place in own),
             unit=last.plan.unit,
             epsilon=Fact(value=epsilon, text=epsilon_text_rounded_up(epsilon), source=source),
             delta=Fact(value=delta, text=delta_text_rounded_up(delta), source=source),
-            others=any(entry.plan not in plans for entry in last.account.charges),
+            others=others,
             nobody=last.account.budget.promises_nothing,
-            cautions=cautions_on_large_epsilon_or_delta(
-                last.plan, replace(bill, epsilon=epsilon, delta=delta, charges=charges)
-            ),
+            meaning=(replace(meaning, total_variation=None) if others else meaning).coin_sentence,
+            cautions=cautions_on_large_epsilon_or_delta(last.plan, total),
         )

@@ -27,13 +27,12 @@ from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
-from dpsweep.reports.content.audience import Audience, Needs, Reader
+from dpsweep.reports.content.audience import Audience, Reader
 from dpsweep.reports.content.facts import Fact, read_bill
-from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sections import Best, Origin, Segment, read_origin
-from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.content.told_score import same_answer_sentence
 from dpsweep.reports.exhibits import catalogue
@@ -56,8 +55,6 @@ from dpsweep.reports.statement.statement_line import Context, Line, contradicted
 SCHEMA = 1
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
 RELEASE = "dpsweep release"
-_SHOWN_STATES = (State.FINISHED, State.DIVERGED)
-"""The outcomes that a release names; it says of all others that there is no result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +66,7 @@ class Banner:
     command: str = ""
 
 
-def curator_banner(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) -> Banner:
+def curator_banner(sweep: Sweep, *, contradicted: bool) -> Banner:
     """The banner for this sweep's curator; `contradicted` says that the records contradict the statement."""
     line = Audience.CURATOR.banner
     if sweep.plan.has_public_data:
@@ -80,41 +77,7 @@ def curator_banner(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: b
         )
     if not sweep.runs.over:
         return Banner(line=line, sentences=("The search is not finished, so nothing of this page may be shown yet.",))
-    reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    parts = [*_page_parts_and_disclosure_needs(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
-    covered = [name for name, needs in parts if reader.may_see(needs)]
-    uncovered = [name for name, needs in parts if not reader.may_see(needs)]
-    return Banner(
-        line=line,
-        sentences=(
-            *((f"The price covers {enumeration_text(covered)}, which you may show.",) if covered else ()),
-            f"The price does not cover {enumeration_text(uncovered)}.",
-        ),
-        command=RELEASE if sweep.winner_id is not None or sweep.shown.outcome else "",
-    )
-
-
-def _page_parts_and_disclosure_needs(sweep: Sweep) -> Iterator[tuple[str, Needs]]:
-    """The parts beside the exhibits, in the order of the page, and what a price must cover before others see them."""
-    if sweep.winner_id is not None:
-        yield "the best point", Needs.WINNER
-        yield "its score", Needs.WINNER_SCORE
-    yield "the account's budget", Needs.CURATOR
-    if not sweep.shown.compared:
-        yield "the number of tries, their points, scores and times", Needs.CURATOR
-    else:
-        states = set(sweep.all_run_rows["state"])
-        reasons = not states.issubset(_SHOWN_STATES)
-        if reasons:
-            yield "why runs have no score, which the maps show too", Needs.CURATOR
-        if State.FINISHED in states:
-            yield "the scores of all runs", Needs.ALL_SCORES
-            yield "the conclusion", Needs.ALL_SCORES
-        if State.FINISHED in states and not reasons:
-            yield "the maps", Needs.ALL_SCORES
-        yield "times and folders of runs", Needs.CURATOR
-    yield "the charges", Needs.CURATOR
-    yield "“Reproduce and verify”", Needs.CURATOR
+    return Banner(line=line, command=RELEASE if sweep.winner_id is not None or sweep.shown.outcome else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +184,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     pictures, conclusion = maps_and_conclusion_of_sweep(sweep, page.findings)
     return replace(
         page,
-        banner=curator_banner(sweep, page.exhibits, contradicted=bool(page.contradicted_statement_lines)),
+        banner=curator_banner(sweep, contradicted=bool(page.contradicted_statement_lines)),
         facts=facts,
         best=sections.best_configurations(
             sweep, trials=_trial_ids_of_final_run_and_best_points(sweep), with_score=True

@@ -69,7 +69,7 @@ LOCK, PATIENCE_SECONDS = ".lock-release", 600
 
 DECLARED = (
     *("honest_epsilon", "honest_delta", "gaussian_mu", "alone_epsilon", "search_epsilon", "final_epsilon", "points"),
-    *("sample_rate",),
+    *("total_variation", "sample_rate"),
     *("batches", "epochs", "allocations", "noise_multiplier", "steps", "lost_steps", "counts_std", "minimised_noise"),
 )
 COLUMNS = ("state", "accuracy", "interval", "gap")

@@ -53,6 +53,7 @@ def price_json_fields(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | Non
             "epsilon": claim.epsilon,
             "delta": claim.delta,
             "claimed_by": claim.charge_facts.claimed_by,
+            "total_variation": bill.total_variation,
             "parts": {
                 name: {"epsilon": claim.charge_facts.parts.get(name, claim.epsilon), "event": event}
                 for name, event in first["event"].items()

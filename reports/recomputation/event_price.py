@@ -225,6 +225,18 @@ def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> f
     return max(_invert_curve(side, delta, guess) for side in delta_curves_of_event(event, adjacency)) if parts else 0.0
 
 
+def total_variation(event: Event, adjacency: str) -> float:
+    """An upper bound on the total variation between neighbours: by delta at 0, or at a larger epsilon.
+
+    At an epsilon it is at most (exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1): Kairouz, Oh, Viswanath 2015.
+    """
+    if not leaf_events_with_counts(event):
+        return 0.0
+    points = np.linspace(0.0, 6.0, 13)
+    deltas = delta_curves_of_event(event, adjacency)[0](points)
+    return float(((np.expm1(points) + 2 * deltas) / (np.exp(points) + 1)).min())
+
+
 def _invert_curve(side: Curve, delta: float, guess: float) -> float:
     def is_delta_below_target(at: float) -> bool:
         value = float(side(np.array([at]))[0])

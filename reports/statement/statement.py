@@ -12,13 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpsweep.accounting.cautions import (
-    caution_sentences,
-    large_epsilon_harm_sentences,
-    left_out_records_sentence,
-    odds_sentence,
-)
-from dpsweep.accounting.ledger.bodies import ChargeFacts
+from dpsweep.accounting.cautions import caution_sentences, left_out_records_sentence
+from dpsweep.accounting.ledger.bodies import Charged, ChargeFacts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
     delta_text_rounded_up,
@@ -105,13 +100,13 @@ def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
 
 
 def _meaning_lines(context: Context) -> Iterator[Line]:
-    """What this epsilon means in odds, and what is large about it."""
-    sentences = cautions_on_large_epsilon_or_delta(context.sweep.plan, context.bill)
-    if not sentences and math.isinf(context.bill.epsilon):
-        return
-    yield EvidenceLevel.STATED.make_statement_line(
-        "Meaning", " ".join((odds_sentence(context.bill.epsilon, context.sweep.plan.unit), *sentences)).strip()
-    )
+    """What this epsilon and delta mean for one unit, and what is large about them."""
+    plan, bill = context.sweep.plan, context.bill
+    if not math.isinf(bill.epsilon):
+        meaning = bill.meaning_for_plan(plan)
+        sentences = dict.fromkeys((*meaning.sentences, *cautions_on_large_epsilon_or_delta(plan, bill)))
+        odds = filter(None, (meaning.odds_sentence,))
+        yield EvidenceLevel.STATED.make_statement_line("Meaning", " ".join(sentences), *odds)
 
 
 def _winner_lines(context: Context) -> Iterator[Line]:
@@ -173,9 +168,7 @@ def cautions_on_large_epsilon_or_delta(plan: Plan, bill: Bill) -> tuple[str, ...
     """Warnings about a large epsilon or delta; empty for small ones and for data declared public."""
     if plan.has_public_data:
         return ()
-    if bill.units is None:
-        return tuple(filter(None, (large_epsilon_harm_sentences(bill.epsilon, plan.unit),)))
-    return caution_sentences(bill.epsilon, bill.delta, bill.units, plan.unit, bill.accepted_delta)
+    return caution_sentences(bill.meaning_for_plan(plan), bill.units, bill.accepted_delta)
 
 
 def _data_lines(context: Context) -> Iterator[Line]:
@@ -219,18 +212,19 @@ def _accountants_line(context: Context) -> Line:
     if len(alone) == len(totals):
         return EvidenceLevel.ASSUMED.make_statement_line(
             "Accountants",
-            f"The claim is by {claimants} alone; no second accountant cross-checks it.",
+            f"The price is computed by {claimants} alone; no second accountant is compared with it.",
             *lower_bound,
             *dict.fromkeys(refusals),
         )
+    parts = _charged_epsilon_by_population(charges)
     bounds = [
-        f"the {short_population_name(part)} {unit}s: {accountants_upper_bounds_text(one)}."
+        f"the {short_population_name(part)} {unit}s: {accountants_upper_bounds_text(one, parts.get(part, 0.0))}."
         for part, one in totals.items()
     ]
-    unchecked = f" No second accountant cross-checks the price of the {enumeration_text(alone)}." if alone else ""
+    unchecked = f" No second accountant is compared with the price of the {enumeration_text(alone)}." if alone else ""
     return Line(
         topic="Accountants",
-        text=f"Upper bounds on {' On '.join(bounds)} The claim is by {claimants}.{unchecked}",
+        text=f"Upper bounds on {' On '.join(bounds)} The price is computed by {claimants}.{unchecked}",
         level=EvidenceLevel.ASSUMED if alone else EvidenceLevel.CHECKED,
         evidence=(
             "All are upper bounds, so the smallest one is valid. RDP tracks moments of the privacy loss, and its "
@@ -240,6 +234,12 @@ def _accountants_line(context: Context) -> Line:
             *dict.fromkeys(refusals),
         ),
     )
+
+
+def _charged_epsilon_by_population(charges: Sequence[Charged]) -> dict[str, float]:
+    """What all charges together cost each population."""
+    names = dict.fromkeys(name for charge in charges for name in charge.charge_facts.parts)
+    return {name: sum(charge.charge_facts.parts.get(name, 0.0) for charge in charges) for name in names}
 
 
 def _lower_bound_sentences(charges: Sequence[ChargeFacts]) -> list[str]:
@@ -270,10 +270,7 @@ def _scores_line(context: Context) -> Line:
             "Intervals are at 95 % and cover the finite number of test records.",
             LUCK,
         )
-    parts = {
-        name: sum(charge.charge_facts.parts.get(name, 0.0) for charge in context.bill.charges)
-        for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.charge_facts.parts)
-    }
+    parts = _charged_epsilon_by_population(context.bill.charges)
     shares = [
         f"The price of the {short_population_name(name)} {unit}s is epsilon {epsilon_text_rounded_up(share)}."
         for name, share in parts.items()

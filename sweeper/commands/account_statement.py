@@ -44,7 +44,7 @@ PANEL = Panel(claimants=(Pld(), Rdp()))
 
 @dataclass(frozen=True, kw_only=True)
 class FurtherRuns:
-    """The number of further runs or searches like those of the last charge that still fit, and that charge's plan.
+    """The number of further runs or searches like those of the last charge, of plan `plan`, that still fit.
 
     Runs are those of one more sweep. `sweeps` counts further charges like the last one, of `each` runs: fewer runs in
     all, since a sweep of many runs costs less than several of a few.
@@ -57,14 +57,16 @@ class FurtherRuns:
     each: int
 
     def __str__(self) -> str:
-        how_many = "any number of" if self.number >= LARGEST_COUNT else str(self.number or "no")
-        ending = "" if self.number == 1 else "es" if self.what == SEARCH else "s"
-        like = f"{how_many} more {self.what}{ending} like plan {self.plan}'s"
-        if self.what == SEARCH or not self.number or self.number >= LARGEST_COUNT:
-            return like
-        runs = f"{self.each} run{'s' if self.each != 1 else ''}"
-        sweeps = f"{self.sweeps} more sweep{'s' if self.sweeps != 1 else ''} of {runs} each" if self.sweeps else ""
-        return f"{like} in one sweep" + (f", or {sweeps}" if sweeps else f", and no sweep of {runs}")
+        many = self.number >= LARGEST_COUNT
+        if many or self.what == SEARCH or not self.number:
+            how_many = "any number of" if many else str(self.number or "no")
+            ending = "" if self.number == 1 else "es" if self.what == SEARCH else "s"
+            return f"{how_many} more {self.what}{ending} like the last one"
+        runs, one_sweep = count_text(self.each, "run"), f"one sweep of {count_text(self.number, 'run')}"
+        if not self.sweeps:
+            return f"{one_sweep}, and none like the last one ({runs})"
+        sweeps = "one more sweep" if self.sweeps == 1 else f"{self.sweeps} more sweeps"
+        return f"{sweeps} like the last one ({runs})" + (f", or {one_sweep}" if self.number > self.each else "")
 
 
 def further_runs_that_fit(statement: Statement) -> FurtherRuns | None:
@@ -103,7 +105,7 @@ def print_account(statement: Statement) -> None:
     terminal.print_table(_table_of_reserved_and_left(statement))
     print_line(statement.policy.budget_sharing_sentence(statement.budget))
     if (fits := further_runs_that_fit(statement)) is not None:
-        print_line(f"What is left pays for {fits}.")
+        print_line(f"Left: {fits}.")
 
 
 def to_json(statement: Statement) -> dict[str, Any]:

@@ -52,6 +52,9 @@ def write_declaration(arguments: Sequence[str]) -> None:
     """Writes `conf/dataset/NAME.yaml` for a table and says what to do with it."""
     words = [word for word in arguments if word != PUBLIC]
     settings = dict(word.partition("=")[::2] for word in words[1:])
+    for word in words[1:]:
+        if word.startswith("dataset.") and word.partition("=")[0].removeprefix("dataset.") in KEYS:
+            raise BadInput(f"`{word}` is `{word.removeprefix('dataset.')}` for declare.")
     if not words or not set(settings) <= set(KEYS) or not all(settings.values()):
         raise BadInput(f"Expected a table, and then {', '.join(f'{key}=...' for key in KEYS)} or {PUBLIC} at most.")
     file, is_public = words[0], PUBLIC in arguments

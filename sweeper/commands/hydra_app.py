@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
@@ -259,7 +259,7 @@ def _refuse_null_or_number_as_group_option(argument: str, group: str) -> None:
         return
     try:
         value = OverridesParser.create().parse_override(argument).value()
-    except OverrideParseException:
+    except HydraException:
         return  # Hydra says what it expects instead
     named = value.list if isinstance(value, ChoiceSweep) else [value]
     if any(not option or isinstance(option, int | float) for option in named):

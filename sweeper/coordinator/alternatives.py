@@ -12,7 +12,12 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.outlook import rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line, print_lines
-from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
+from dpsweep.reports.advice.advice import (
+    advice_sentence_lines,
+    advice_table_lines,
+    nearest_comparison_for_plan,
+    why_nothing_was_measured,
+)
 from dpsweep.sweeper.coordinator import price_table
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
@@ -48,9 +53,6 @@ def print_measured_search_advice(request: SweepRequest) -> ExitCode:
     if priced.plan.target_epsilon is None:
         raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
     if (found := nearest_comparison_for_plan(priced.plan, priced.plan.target_epsilon)) is None:
-        raise BadInput(
-            f"Expected {priced.plan.account} to have classes and about as many records as a data set that was measured "
-            f"({SOURCE})."
-        )
+        raise BadInput(why_nothing_was_measured(priced.plan, priced.plan.target_epsilon))
     print_lines("\n".join(advice_table_lines(found)))
     return ExitCode.DONE

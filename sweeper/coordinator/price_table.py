@@ -22,7 +22,6 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
-from dpsweep.accounting.pricing.panel import ATTACK, Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
@@ -116,7 +115,7 @@ def print_price_of_plan(
     time_text: Callable[[], str],
     data: Mapping[str, str],
 ) -> None:
-    """Prints four lines (price, budget, what may be shown, time and width of the scores), then a table of the details.
+    """Prints price, budget, what may be shown, time and width of the scores, then a table of the details.
 
     `time_text` may wait until a step is timed, so it is called after the first three lines. `data` has further rows,
     about the records.
@@ -131,7 +130,9 @@ def print_price_of_plan(
     print_line(f"may be shown: {_text_by_disclosure(_MAY_BE_SHOWN, priced.rule.discloses)}")
     sys.stdout.flush()
     width = score_width_text(priced, statement)
-    print_line(f"time: {time_text()}{'' if width is None else f'; scores {width}'}")
+    print_line(f"time: {time_text()}")
+    if width is not None:
+        print_line(width)
     _print_details_of_plan(priced, words, outlook, data)
 
 
@@ -154,13 +155,14 @@ class _PriceWords:
 def _words_on_private_data(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> _PriceWords:
     plan, price = priced.plan, epsilon_text_rounded_up(priced.quote.epsilon)
     alone = epsilon_text_rounded_up(priced.single_run.epsilon)
+    said = f"What a paper would report for one run: {alone}. You pay {price}."
     return _PriceWords(
         price=f"epsilon {price} at delta {text_with_all_digits(plan.delta)} per {plan.unit}, for the whole search of "
         f"{declared_search_class(plan).size_text(plan)}",
         budget=_private_budget_text(priced, statement, outlook),
         scores=_score_cost_text(priced),
         rows=tuple(_search_price_rows(priced, outlook.envelope)),
-        single_run=f"epsilon {alone} (not the price of this search)" if len(plan.trials) > 1 and alone != price else "",
+        single_run=said if len(plan.trials) > 1 and alone != price else "",
         cautions=tuple(_caution_sentences(priced)),
     )
 
@@ -227,7 +229,7 @@ def _text_by_disclosure(texts: Mapping[Disclosure, str], discloses: frozenset[Di
 
 
 def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
-    """Which data sets are neighbours, the accountants' bounds, the best lower bound, and that by an attack."""
+    """Which data sets are neighbours, the accountants' bounds, and the best lower bound."""
     quote = priced.quote
     yield "adjacency", priced.plan.adjacency.value
     yield from zip(chain(("accountants",), repeat("")), _bound_lines_by_population(priced), strict=False)
@@ -236,14 +238,8 @@ def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[t
             "another theorem",
             f"epsilon {epsilon_text_rounded_up(envelope)} for the same search, by the envelope bound; not charged",
         )
-    if proofs := _lower_bounds_with_proofs(quote):
-        yield "at least", f"epsilon {'; '.join(proofs)}"
-
-
-def _lower_bounds_with_proofs(quote: Quote) -> list[str]:
-    """The largest proven lower bound with the name of its proof, and the attack's; none that is 0."""
-    bounds = {quote.lower_by: quote.lower, ATTACK: quote.attack}
-    return [f"{epsilon_text_rounded_down(bound)}, by {proof}" for proof, bound in bounds.items() if bound > 0]
+    if quote.lower > 0:
+        yield "true cost", f"at least {epsilon_text_rounded_down(quote.lower)}"
 
 
 def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
@@ -261,12 +257,12 @@ def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 
 
 def _caution_sentences(priced: PricedPlan) -> Iterator[str]:
-    """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
+    """What the price means, and cautions about a large epsilon or delta of the search, or delta of its account."""
     plan, units = priced.plan, priced.units
     yield from filter(None, (left_out_records_sentence(plan.trials[0].config["dataset"]),))
-    yield from caution_sentences(
-        priced.quote.epsilon, plan.delta, units, plan.unit, priced.large_accepted_delta_or_none
-    )
+    meaning = priced.meaning
+    yield meaning.coin_sentence
+    yield from caution_sentences(meaning, units, priced.large_accepted_delta_or_none)
     if is_large_delta(plan.budget.delta, units):
         yield (
             f"The delta of the account's budget, {delta_text_rounded_up(plan.budget.delta)}, is 1 / {units} or more: "
@@ -281,7 +277,7 @@ def _bound_lines_by_population(priced: PricedPlan) -> Iterator[str]:
         unable = [f"{name} gives no bound" for name in quote.refusals if name not in bounds]
         yield (
             f"{short_population_name(part)} {priced.plan.unit}s: "
-            f"{'; '.join((accountants_upper_bounds_text(bounds), *unable))}"
+            f"{'; '.join((accountants_upper_bounds_text(bounds, quote.parts[part]), *unable))}"
         )
 
 
@@ -295,8 +291,8 @@ def _score_cost_text(priced: PricedPlan) -> str:
     if (comparison := priced.rule.compared_quantity_text) is not None:
         return f"{comparison.format(unit=priced.plan.unit)} and never shown, {cost}"
     return (
-        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; no run trains on these, so the larger "
-        "of the two epsilons is the price"
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}. Training and scoring use different "
+        f"{priced.plan.unit}s, so you pay the larger, not the sum."
     )
 
 

@@ -6,7 +6,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.searches.interface import SURE, is_scored_apart_from_search, level_of_told_interval
+from dpsweep.accounting.searches.interface import SURE, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.trial.spec import declaration_from_config
@@ -40,20 +40,25 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
     if told is None:
         return None
     cell = _width_of_run_text(priced, told_run) if level < SURE else ""
-    apart = is_scored_apart_from_search(plan, told_run)
-    winner = f"the winner's is known within {scale.within_text(*told)}{'' if apart else ', whichever run wins'}"
-    if statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta):
-        winner = "no interval for the winner, since an earlier sweep of this account has scored these records"
-    more = f"more scored records, fewer points, {scale.narrower}"
+    used = statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta)
+    winner = "" if used else f"winner \N{PLUS-MINUS SIGN}{scale.within_text(*told)}"
+    bars = f"{_assumption_text(told_run)}: {', '.join(filter(None, (winner, cell)))}." if winner or cell else ""
+    more = f"More scored records, fewer points, {scale.narrower}"
     more += " or budget.sealed=auto" if statement is None else ""
-    wide = f"; {more} would tell more" if (told[1] - told[0]) / 2 > WIDE else ""
-    return f"near {_assumption_text(told_run)}: {winner}{cell}{wide}"
+    wide = f"{more} would tell more." if (told[1] - told[0]) / 2 > WIDE else ""
+    return " ".join(filter(None, (bars, NO_ERROR_BAR if used else "", wide)))
+
+
+NO_ERROR_BAR = (
+    "The winner will have no error bar: an earlier sweep used the same held-out records (on a new account, "
+    "budget.sealed= keeps some fresh)."
+)
 
 
 def _assumption_text(trial: Trial) -> str:
     """The score at which widths are stated; a metric other than accuracy is known less well where a class is rare."""
     sizes = "" if declaration_from_config(trial.config).score.measured is None else ", if classes are of equal size"
-    return f"{score_scale_of_config(trial.config).assumed_text(SHARE)}{sizes}"
+    return f"Expected error bars at {score_scale_of_config(trial.config).assumed_text(SHARE)}{sizes}"
 
 
 def _interval_of_score(trial: Trial, level: float) -> tuple[float, float] | None:
@@ -71,7 +76,8 @@ def _width_of_run_text(priced: PricedPlan, trial: Trial) -> str:
     known = _interval_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
     if known is None:
         return ""
-    return f"; a single run's within {score_scale_of_config(trial.config).within_text(*known).removesuffix(' points')}"
+    within = score_scale_of_config(trial.config).within_text(*known).removesuffix(" points")
+    return f"any other run \N{PLUS-MINUS SIGN}{within}"
 
 
 def _width_of_card_text(priced: PricedPlan) -> str | None:
@@ -92,8 +98,6 @@ def _width_of_card_text(priced: PricedPlan) -> str | None:
     table = () if details is None else details.likely_counts(classes, units, SHARE)
     scale = score_scale_of_config(trial.config)
     told = numbers_of_card((units * SHARE, units * (1 - SHARE), *table), loss, score, details, reading)[0]
-    return (
-        f"near {_assumption_text(trial)}: the winner's is known within {scale.within_text(told.low, told.high)}, on "
-        f"a sealed part of about {units} {'test records' if sealed.public else f'{priced.plan.unit}s'}"
-        f"{_width_of_run_text(priced, trial)}"
-    )
+    part = f"on a sealed part of about {units} {'test records' if sealed.public else f'{priced.plan.unit}s'}"
+    winner = f"winner \N{PLUS-MINUS SIGN}{scale.within_text(told.low, told.high)}, {part}"
+    return f"{_assumption_text(trial)}: {', '.join(filter(None, (winner, _width_of_run_text(priced, trial))))}."

@@ -83,6 +83,8 @@ def require_below_upper_limit(key: str, value: float, name: str) -> None:
 def _require_within_limits(key: str, value: float, name: str = "") -> None:
     """Raises `BadInput` if a value is beyond the limits of a key; messages use `name`, if given, instead of the key."""
     least, most = LIMITS[key]
+    if value > 1 == most:
+        raise BadInput(f"{name or key} is a probability; yours, {text_with_all_digits(value)}, is above 1.")
     if not least <= value <= most:
         limits = f"{text_with_all_digits(least)} to {text_with_all_digits(most)}"
         raise BadInput(

@@ -71,11 +71,15 @@ class Resolution:
         """The identity part of the configuration with these values; raises `BadInput` for a key that it lacks."""
         for key, value in values.items():
             try:
-                OmegaConf.update(self._config, KEYS_BY_STORED_NAME.get(key, key), value)
+                path = KEYS_BY_STORED_NAME.get(key, key)
+                named = str(OmegaConf.select(self._config, f"{path.rpartition('.')[0]}._target_") or "dpsweep.")
+                OmegaConf.update(self._config, path, value, force_add=not named.startswith("dpsweep."))
             except OmegaConfBaseException:
+                own = f"an axis of your own class: model._target_=my_model.Net +{key}=8,16"
                 raise BadInput(
-                    f"Expected {key} to be a field of trainer={self._trainer}; "
-                    f"{_fields_of_group_text(self._config, key)}."
+                    f"{key} is {own}."
+                    if key.startswith("model.")
+                    else f"trainer={self._trainer} has no {key}; {_fields_of_group_text(self._config, key)}."
                 ) from None
             if key.partition(".")[0] not in (*IDENTITY, *WHERE_GIVEN):
                 raise BadInput(f"Expected {key} to have one value: all points of a plan share it.")

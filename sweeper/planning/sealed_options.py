@@ -191,9 +191,10 @@ def _asked_parts(sealed: object, config: Mapping[str, Any]) -> SealedParts | Non
         share = AUTO_SHARE_OF_PUBLIC if public else AUTO_SHARE
         parts = SealedParts(share=share, parts=AUTO_PARTS, public=public)
         return parts if units * share / AUTO_PARTS >= LEAST else None
+    if not isinstance(sealed, Mapping):
+        share = sealed if isinstance(sealed, float) and 0 < sealed < 1 else AUTO_SHARE
+        raise BadInput(f"Write 'budget.sealed={{share: {share}, parts: {AUTO_PARTS}}}', or {AUTO}.")
     try:
-        if not isinstance(sealed, Mapping):
-            raise TypeError("it is no group of keys")
         parts = replace(SealedParts(**sealed), public=public)
     except (TypeError, ValueError) as cause:
         raise BadInput(

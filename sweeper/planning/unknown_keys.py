@@ -35,6 +35,8 @@ _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
 _HYDRA_AXIS = re.compile(r"Sweeping over Hydra's configuration is not supported : '(?P<word>.*)'")
 _SERIES = re.compile(r"(?:\w+\.)?(?P<name>linspace|geomspace|logspace|arange)\((?P<numbers>[^()]*)\)")
 
+_DRAWN = re.compile(r"(?:\w+\.)*(?P<name>q?(?:log_?)?uniform|randint|choice)\((?P<numbers>.*)\)")
+
 SWEEPER_PARAMETERS = "hydra.sweeper.params."
 """The beginning of the keys under which Hydra's own sweepers take a search space."""
 
@@ -189,6 +191,8 @@ def axis_in_brackets_sentence(word: str) -> str | None:
     if key not in choices_by_group() and (known is None or not known.is_number):
         return None
     values = ",".join(part.strip() for part in value[1:-1].split(","))
+    if not values:
+        return f"{key} has no value."
     return f"Expected {word} without brackets, which make one value of it; its values as an axis: {key}={values}."
 
 
@@ -264,6 +268,15 @@ def _unparsable_override_sentence(error: BaseException) -> str:
     if "=" not in word:
         return f"Expected {word} to be KEY=VALUE, as in steps=100."
     key, _, value = word.partition("=")
+    if key.lstrip("+") in choices_by_group() and value.startswith("{"):
+        return "Pairs of values are not supported; give each key its list: trainer.lr=1,2 trainer.clip_norm=0.5,1."
+    if drawn := _DRAWN.fullmatch(value):
+        series = f"{'geomspace' if 'log' in drawn['name'] else 'linspace'}({drawn['numbers']},5)"
+        values = _values_of_series(series) if "uniform" in drawn["name"] else drawn["numbers"].strip("[] ")
+        return (
+            f"Lists can be priced, and the hidden rules' laws over them: {key}={values or '1,2'}. What "
+            "is drawn at random is search=random over the list."
+        )
     if values := _values_of_series(value):
         return f"Expected {word} as a list of values: {key}={values}."
     if (character := _character_beyond_command_line(word)) is not None:

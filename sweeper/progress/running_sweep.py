@@ -251,7 +251,8 @@ class HiddenTries:
 
     def shown(self, snapshot: Snapshot, left: TimeLeft, phase: SweepPhase) -> RunningSweep:
         """That the search is at work, and the planned time: the number of tries is as secret as the noise."""
-        planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} on average over all draws"
+        secret = "(the number of tries is secret and random)"
+        planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} {secret}"
         features = _features_progress(snapshot) if phase in RUNS else None
         if phase in RUNS:
             phase = SweepPhase.SEARCHING if features is None else SweepPhase.FEATURES

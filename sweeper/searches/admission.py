@@ -245,7 +245,7 @@ def charge_event_to_account(
             plan=plan.id,
             trials=names,
             cost=quote.guarantee,
-            record=_charge_details_for_ledger(priced, quote, reason),
+            record=_charge_details_for_ledger(priced, event, quote, reason),
             event=event,
             spares=spares,
             sealed=plan.sealed_charge_of_event(event),
@@ -257,14 +257,16 @@ def charge_event_to_account(
         raise BudgetRefused(f"{refusal} {ways(statement)}{hint}") from None
 
 
-def _charge_details_for_ledger(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
+def _charge_details_for_ledger(priced: PricedPlan, event: PlanEvent, quote: Quote, reason: str) -> Mapping[str, Any]:
     accepted = (
         {} if priced.large_accepted_delta_or_none is None else {"accepted_delta": priced.large_accepted_delta_or_none}
     )
     final = {"final": 1} if priced.plan.final_runs and reason == "plan" else {}
+    total = priced.panel.total_variation(event, priced.plan.adjacency)
     return {
         **accepted,
         **final,
+        **({} if total is None else {"total_variation": total}),
         "reason": reason,
         "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
         "claimed_by": quote.claimed_by,

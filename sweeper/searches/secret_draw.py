@@ -96,8 +96,8 @@ class AdmittedSecretDraw(AdmittedSearch):
             more=log.final_run_if_due,
             run=Runner.run_tries_on_workers_and_collect_errors,
             all_known=True,
-            notice=f"{self.priced.rule.name} shows its winner alone: what is printed from here on, the exit code, the "
-            f"time of the search and all of {self.folder.root} but release/ are for the curator only.",
+            notice=f"Only {self.folder.root}/release/ may leave: {self.priced.rule.name} shows its winner alone. Keep "
+            "this terminal output, its exit code and the running time to yourself.",
             idle="This search is over; nothing more is run or charged.",
             losses="tries failed or were killed: they score worst, stay charged with the search, and are never "
             "repeated. Their logs are in {folder}.",

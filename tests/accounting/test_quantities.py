@@ -101,6 +101,6 @@ def test_a_charge_that_misses_by_little_is_not_refused_with_twice_the_same_numbe
     with pytest.raises(BudgetRefused) as refusal:
         ledger.charge_trials_and_return_entry("digits", plan="p", trials=["t"], cost=cost, record={})
     assert str(refusal.value) == (
-        "This asks for epsilon=2.0000004 at delta=1e-5; on digits epsilon 2.0000000 of 2 and delta 0.0001 of 0.0001 "
+        "This costs epsilon 2.0000004 at delta 1e-5; on digits epsilon 2.0000000 of 2 and delta 0.0001 of 0.0001 "
         "are left."
     )

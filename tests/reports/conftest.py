@@ -214,7 +214,8 @@ def _charge(
     reason: str,
     claimants: tuple[Any, ...],
 ) -> None:
-    quote = Panel(claimants=claimants).quote(event, plan.delta, plan.adjacency)
+    panel = Panel(claimants=claimants)
+    quote, total = panel.quote(event, plan.delta, plan.adjacency), panel.total_variation(event, plan.adjacency)
     ledger.charge_trials_and_return_entry(
         plan.account,
         plan=plan.id,
@@ -224,6 +225,7 @@ def _charge(
         record={
             "rule": {"name": "composition"},
             "claimed_by": quote.claimed_by,
+            **({} if total is None else {"total_variation": total}),
             "bounds": dict(quote.bounds),
             "refusals": dict(quote.refusals),
             "parts": dict(quote.parts),

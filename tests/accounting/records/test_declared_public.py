@@ -71,7 +71,7 @@ def test_what_was_declared_of_an_account_stays(ledger: Ledger, fixed: Guarantee,
 
 def test_no_raise_makes_private_data_public(ledger: Ledger) -> None:
     ledger.open_account("open", PROMISE)
-    with pytest.raises(BadInput, match="to be higher than"):
+    with pytest.raises(BadInput, match="already, and is never lowered"):
         ledger.raise_budget("open", NOTHING)
 
 

@@ -51,14 +51,17 @@ def test_the_winner_is_told_with_the_interval_that_covers_the_choice(sweep_of: S
     own = sweep.row_of_trial(sweep.winner_id)
     for page in (write_report(made.folder, made.ledger), write_release(made.folder, made.ledger)):
         best = page.read_text().partition('<p class="big">')[2].partition("</div>")[0]
-        assert best.startswith("61.0 to 83.0 % <small>95 %, whichever run had won</small>")
-        assert "is the score chosen among 6 runs, so it is partly luck." in best
+        assert best.startswith("61.0 to 83.0 % <small>95 % interval, with the choice of the winner allowed for</small>")
+        assert "is the score chosen among 6 runs. Best scores are partly luck." in best
         for end in (own["accuracy_low"], own["accuracy_high"]):
             assert f"{100 * end:.1f}" not in best, "the interval of one score is that of the luckiest"
         form = json.loads(page.with_name("report.json").read_text())
         assert form["best"][0]["interval"] == "61.0 to 83.0 %"
     methods = (made.folder / "release" / "methods.tex").read_text()
-    assert r"The accuracy of the winner is 61.0 to 83.0 \% (95 \%, whichever run had won)." in methods
+    assert (
+        r"The accuracy of the winner is 61.0 to 83.0 \% (95 \% interval, with the choice of the winner allowed for)."
+        in methods
+    )
 
 
 def test_a_score_without_counts_is_told_without_an_interval(sweep_of: SweepOf) -> None:
@@ -68,9 +71,9 @@ def test_a_score_without_counts_is_told_without_an_interval(sweep_of: SweepOf) -
     assert told is not None
     assert (told.low, told.high, told.refusal, told.interval_text) == (None, None, UNKNOWN, "")
     page = write_release(made.folder, made.ledger).read_text()
-    assert "the score chosen among 6 runs, so it is partly luck." in page
+    assert "the score chosen among 6 runs. Best scores are partly luck." in page
     assert UNKNOWN in page
-    assert "whichever run had won" not in page
+    assert "the choice of the winner allowed for" not in page
 
 
 def test_a_single_run_was_measured_once(sweep_of: SweepOf) -> None:
@@ -93,7 +96,7 @@ def test_one_run_on_records_that_an_earlier_sweep_had_scored_is_no_measurement(s
     assert told is not None
     assert told.interval_text == told.interval_sentence("accuracy") == ""
     assert "was measured" not in told.score_sentence
-    assert told.score_sentence.endswith(f"had scored, so it is partly luck. {REUSED}")
+    assert told.score_sentence.endswith(f"had scored. {REUSED}")
 
 
 def test_a_sweep_after_another_on_the_same_records_has_no_interval(tmp_path: Path) -> None:

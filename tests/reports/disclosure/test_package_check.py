@@ -53,9 +53,12 @@ def test_a_release_holds_in_the_lines_that_are_compared(
         check_package([str(package), str(swept / "curator" / "opening.json")])
     lines = capsys.readouterr().out.splitlines()
     *held, last = lines
-    assert [line.partition(":")[0] for line in held] == ["commitment", "training", "validation", "statement.html"]
+    assert [line.partition(":")[0] for line in held] == [
+        *("commitment", "training", "validation", "total variation", "statement.html")
+    ]
     assert all(": holds: " in line for line in held)
-    assert last.startswith("not compared: ") and all(name in last for name in ("report.html", "statement.pdf"))
+    assert last.startswith("checked: price, claim, model; not checked: ")
+    assert "everything you can see on report.html and statement.pdf" in last
     assert "price.json" not in last and "model.safetensors" not in last
 
 
@@ -88,6 +91,21 @@ def test_a_lower_claim_fails_in_each_file(package: Path, swept: Path) -> None:
     with pytest.raises(ClaimFails):
         check_package([str(package)])
     assert ClaimFails.exit_code is ExitCode.CLAIM_FAILS == 7
+
+
+def test_a_coin_that_is_guessed_less_often_than_the_event_allows_fails(
+    package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    price, report = package / "price.json", package / "report.json"
+    edited(price, lambda form: form.update(total_variation=form["total_variation"] / 2))
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert "total variation: report.json does not agree with price.json" in capsys.readouterr().out
+    half = json.loads(price.read_text())["total_variation"]
+    edited(report, lambda form: form["facts"]["total_variation"].update(value=half))
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert "total variation: does not hold" in capsys.readouterr().out
 
 
 def test_a_statement_of_another_model_or_commitment_fails(package: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,10 @@ def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepO
     by_part = charge.body["bounds_by_part"]
     assert by_part.keys() == {"training", "validation"}
     for part, name in (("training", "training"), ("validation", "scored")):
-        assert f"n the {name} records: {accountants_upper_bounds_text(by_part[part])}." in lines["Accountants"].text
+        assert (
+            f"n the {name} records: {accountants_upper_bounds_text(by_part[part], charge.body['parts'][part])}."
+            in lines["Accountants"].text
+        )
 
 
 @pytest.mark.parametrize(
@@ -90,8 +93,8 @@ def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of
     context = Context(sweep=sweep, bill=bill, facts=page_facts_by_name(sweep, bill), audience=Audience.CURATOR)
     (line,) = (line for line in statement_lines_of_private_data(context) if line.topic == "Accountants")
     assert line.level is EvidenceLevel.ASSUMED
-    assert f"On the scored records: RDP {epsilon_text_rounded_up(scored['RDP'])} alone." in line.text
-    assert "No second accountant cross-checks the price of the scored records." in line.text
+    assert f"On the scored records: {epsilon_text_rounded_up(scored['RDP'])} (RDP, " in line.text
+    assert "No second accountant is compared with the price of the scored records." in line.text
 
 
 def test_private_scores_name_their_noise_and_public_ones_their_declaration(sweep_of: SweepOf) -> None:

@@ -95,10 +95,9 @@ def test_the_json_has_the_same_facts(say: Say, ledger: Ledger, policy: Policy) -
         assert form["left"][name] == pytest.approx(float(limit) - reserved.get(name, 0.0))
         assert name in table
     assert form["sharing"] in table
-    assert f"What is left pays for {form['fits']['number']} more runs like plan p's in one sweep, or " in table
-    sweeps = form["fits"]["sweeps"]
-    assert 1 < sweeps < form["fits"]["number"] / 8
-    assert f"in one sweep, or {sweeps} more sweeps of 8 runs each" in table
+    sweeps, number = form["fits"]["sweeps"], form["fits"]["number"]
+    assert 1 < sweeps < number / 8
+    assert f"Left: {sweeps} more sweeps like the last one (8 runs), or one sweep of {number} runs." in table
     assert [(one["for"], one["epsilon"], one["runs"]) for one in form["charges"]] == [
         ("8 runs", statement.charges[0].body["epsilon"], 8),
         ("a pilot study, in 2021", 2.0, 0),
@@ -138,11 +137,11 @@ def test_a_search_that_does_not_tell_is_counted_as_a_whole(say: Say, ledger: Led
         "digits", plan="p", trials=["p"], cost=cost, record={"reason": "plan"}, event=event
     )
     assert "1 search" in (table := say())
-    assert "What is left pays for 2 more searches like plan p's" in table
+    assert "Left: 2 more searches like the last one." in table
     ledger.charge_trials_and_return_entry(
         "digits", plan="q", trials=["q"], cost=cost, record={"reason": "plan"}, event=event
     )
-    assert "What is left pays for 1 more search like plan q's" in say()
+    assert "Left: 1 more search like the last one." in say()
 
 
 def test_a_closed_account_says_so_and_takes_nothing_more(say: Say, ledger: Ledger) -> None:
@@ -151,7 +150,7 @@ def test_a_closed_account_says_so_and_takes_nothing_more(say: Say, ledger: Ledge
     assert "closed" not in say()
     shown = say("close", "dataset=digits")
     assert "closed" in shown
-    assert "What is left pays for no more runs" in shown
+    assert "Left: no more runs" in shown
     (form,) = json.loads(say("--json"))
     assert form["closed"]
     assert set(form["left"].values()) == {0.0}

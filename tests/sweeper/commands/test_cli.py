@@ -26,7 +26,7 @@ TRAINERS = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "t
 def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: Path) -> None:
     done = program("plan", "dataset=digits", "trainer=dpnsgd", "accountant=rdp", module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 0, done.stderr
-    for words in ("the whole search", "not the price of this search", "it fits", "about", "16 dpnsgd"):
+    for words in ("the whole search", "What a paper would report for one run", "it fits", "about", "16 dpnsgd"):
         assert words in done.stdout
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"plan.json", "speeds.json"}
 

@@ -93,6 +93,7 @@ def test_a_public_table_needs_nothing_more(program: Program, tmp_path: Path) -> 
         ([], "Expected a table, and then name="),
         (["visits.csv", "rows=3"], "Expected a table, and then name="),
         (["visits.csv", "label="], "Expected a table, and then name="),
+        (["visits.csv", "dataset.encoding=cp1252"], "`dataset.encoding=cp1252` is `encoding=cp1252` for declare"),
         (
             ["visits.csv", "label=Krank"],
             r"Expected label=Krank to be a column of visits\.csv\. The nearest name is 'krank'",

@@ -57,7 +57,7 @@ HIDING = [SELECTION, POISSON, GRID_WINNER, STOPPING, THRESHOLD]
 @pytest.mark.usefixtures("pages")
 def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
     folder = folder_of(done := program(*SELECTION))
-    assert "for the curator only" in done.stdout
+    assert "release/ may leave" in done.stdout
     plan = Plan.read(folder.plan_path)
     stored = StoredDraw.read(folder.draw_path)
     assert stored is not None

@@ -23,7 +23,7 @@ TWO = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1
 def widths(priced: PricedPlan) -> list[float]:
     text = score_width_text(priced, None)
     assert text is not None
-    return [float(number) for number in re.findall(r"(?:within|run) ([\d.]+)", text)]
+    return [float(number) for number in re.findall(r"(?:winner|any other run) ±([\d.]+)", text)]
 
 
 def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -> None:
@@ -38,13 +38,13 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("tuning=composition",), ", whichever run wins; a single run's within "),
-        (("tuning=private_selection",), ", whichever run wins"),
+        (("tuning=composition",), " points, any other run ±"),
+        (("tuning=private_selection",), " points."),
         (("tuning=disjoint",), " points"),
         (("tuning=noisy_max",), None),
         (
             ("tuning=composition", "score.fraction=0.03"),
-            "; more scored records, fewer points, another metric or budget.sealed",
+            "More scored records, fewer points, another metric or budget.sealed",
         ),
     ],
 )
@@ -53,8 +53,7 @@ def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[s
     assert (text is None) is (expected is None)
     if text is not None and expected is not None:
         assert expected in text
-        assert ("whichever" in text) is ("whichever" in expected or "fraction" in words[-1])
-        assert ("a single run's " in text) is (words[0] == "tuning=composition")
+        assert ("any other run " in text) is (words[0] == "tuning=composition")
 
 
 @pytest.mark.parametrize("sealed", [(), ("budget.sealed=auto",)])
@@ -65,8 +64,8 @@ def test_a_metric_by_classes_says_that_it_takes_them_to_be_of_equal_size(
         score_width_text(compose_priced((*TWO, f"score.metric={metric}", *sealed)), None) or ""
         for metric in ("accuracy", "balanced_accuracy")
     )
-    assert accuracy.startswith("near 90%: ")
-    assert balanced.startswith("near 90%, if classes are of equal size: ")
+    assert accuracy.startswith("Expected error bars at a score of 90 %: ")
+    assert balanced.startswith("Expected error bars at a score of 90 %, if classes are of equal size: ")
 
 
 def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Program) -> None:
@@ -74,7 +73,7 @@ def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Pr
     words = (*TWO, "steps=2", "privacy.epsilon=1", "seed=1")
     assert program("sweep", *words, "page=false", **cli).returncode == 0
     text = re.sub(r"\s*│\n│\s*│", " ", program("plan", *words, "trainer.lr=3,4", **cli).stdout)
-    assert "no interval for the winner, since an earlier sweep of this account has scored these" in text
+    assert "The winner will have no error bar: an earlier sweep used the same held-out records" in text
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
@@ -122,7 +121,8 @@ def test_a_card_says_how_well_it_will_tell_the_winner(
     text = score_width_text(compose_priced(words), None)
     assert text is not None
     within = re.match(
-        r"near 90%.*: the winner's is known within ([\d.]+) points, on a sealed part of about (\d+) records", text
+        r"Expected error bars at a score of 90 %.*: winner ±([\d.]+) points, on a sealed part of about (\d+) records",
+        text,
     )
     assert within is not None
     assert int(within[2]) == units

@@ -79,7 +79,7 @@ def test_points_at_once_from_command_to_page(program: Program, ledger: Ledger, t
     page = (folder / "curator" / "report.html").read_text()
     assert ("the same ones for all runs" in page) == plan.has_shared_subsamples
     other = "independent" if plan.has_shared_subsamples else "shared"
-    assert f"with subsample={other} about" in " ".join(done.stdout.split())
+    assert f"(subsample={other}): about" in " ".join(done.stdout.split())
     again = program(*line)
     assert "nothing is run or charged" in again.stdout
     repeated = program(*line, "--again")
