@@ -164,7 +164,11 @@ class _ShapeTimer:
             target_shape,
         )
         from dpsweep.trainers.declarations.scores import EXAMPLES_PER_PASS, records_per_forward_pass
-        from dpsweep.trainers.engines.interface import automatic_chunk_size, trainable_parameters
+        from dpsweep.trainers.engines.interface import (
+            automatic_chunk_size,
+            fused_chunk_size,
+            trainable_parameters,
+        )
         from dpsweep.trainers.methods.transforms import require_bounded_lengths
         from dpsweep.trainers.methods.updates import require_finite_direction_of_each_row_alone
         from dpsweep.trainers.models.checks import (
@@ -181,11 +185,13 @@ class _ShapeTimer:
         model = make_model(shape.config, "estimate")
         require_separate_examples(model, inputs)
         classes, positions = declared.dataset.classes, target_shape(declared.loss, inputs)
-        trained = min(_mean_examples_per_batch(declared), automatic_chunk_size(model, torch.zeros(inputs)))
+        places, example = _mean_examples_per_step(declared), torch.zeros(inputs)
+        chunks = automatic_chunk_size(model, example), fused_chunk_size(model, 0, example)
+        trained = {-(-places // -(-places // chunk)) for chunk in chunks}
         scored = records_per_forward_pass(
             model, inputs, label_shape(declared.loss, inputs, classes), "cpu", EXAMPLES_PER_PASS
         )
-        require_separate_passes(model, inputs, {trained, scored})
+        require_separate_passes(model, inputs, {*trained, scored})
         require_output_shape(model, inputs, classes, positions)
         require_loss_of_each_example_alone(declared.loss, classes, *positions)
         check_saved_weights_reload(model)
