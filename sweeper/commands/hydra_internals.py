@@ -131,3 +131,17 @@ def _config_file_path(source: ConfigSource, config_path: str) -> str:
 def _config_name_with_yaml_suffix(repository: ConfigRepository, config_path: str) -> str:
     """A file by its group and its name: it could be read, and its defaults make no sense."""
     return f"{config_path}.yaml"
+
+
+def config_files_of_name(repository: ConfigRepository, config_path: str) -> list[Path]:
+    """The files of this name in the program's folder and in those that the command names, in Hydra's order of search.
+
+    Hydra reads the first one.
+    """
+    return [
+        Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml")
+        for source in repository.get_sources()
+        if source.scheme() == "file"
+        and source.provider.startswith(("main", "command-line", "hydra.searchpath"))
+        and source.is_config(config_path)
+    ]

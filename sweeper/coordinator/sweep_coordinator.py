@@ -133,6 +133,8 @@ class SweepCoordinator:
         if not folder.plan_path.exists():
             folder.create_folder()
             plan.write(folder.plan_path)
+        if request.jobs.is_sweep_folder_named:
+            print_line(f"The plan is in {folder.root}, where a sweep with this hydra.sweep.dir runs.")
         return ExitCode.DONE
 
     def print_data_management_plan(self) -> ExitCode:

@@ -220,10 +220,10 @@ def test_two_users_charge_one_account_of_a_server_each_by_their_own_role(lab: La
             documented.replace("LOGIN", f"LOGIN PASSWORD '{servers.password}'").replace("sweeps", "bob"),
             postgres_site.DATABASE,
         )
-        shown = lab.sweep(BOB, own)
-        assert shown.code == 0, shown.out + shown.err
-        assert f"was finished by role {postgres_site.ROLE} on" in shown.out
-        other = lab.sweep(BOB, own, "trainer.lr=2")
+        same = lab.sweep(BOB, own)
+        assert same.code == 4, same.out + same.err
+        assert "No run that is paid for is left; nothing is run or charged." in same.out
+        other = lab.sweep(BOB, lab.home(BOB) / "other", "trainer.lr=2")
         assert other.code == 0, other.err
         account = lab.run(ALICE, "budget", "dataset=digits").out
         assert account.count(f"role {postgres_site.ROLE}") == account.count("role bob") == 1, account

@@ -120,9 +120,9 @@ def test_a_key_that_is_given_twice_is_told_with_the_word_that_counts(
     program: Program,
 ) -> None:
     words = ("dataset=digits", "trainer=dpsgd", "trainer.clip_norm=1", "accountant=rdp", "accountant.witnesses=[]")
-    done = program("plan", *words, "trainer.lr=0.1,0.2", "trainer.lr=3", "steps=7", "steps=8", "seed=1", module=CLI)
-    assert "trainer.lr is given 2 times: trainer.lr=0.1,0.2 is used, and trainer.lr=3 is ignored." in done.stderr
-    assert "steps is given 2 times: steps=8 is used, and steps=7 is ignored." in done.stderr
+    done = program("plan", *words, "trainer.lr=3", "trainer.lr=0.1,0.2", "steps=7", "steps=8", "seed=1", module=CLI)
+    assert "trainer.lr is given several times: trainer.lr=0.1,0.2 is used, and trainer.lr=3 is ignored." in done.stderr
+    assert "steps is given several times: steps=8 is used, and steps=7 is ignored." in done.stderr
     assert "2 (2 dpsgd)" in done.stdout
     assert "seed is given" not in done.stderr
 
