@@ -133,14 +133,14 @@ def _config_name_with_yaml_suffix(repository: ConfigRepository, config_path: str
     return f"{config_path}.yaml"
 
 
-def config_files_of_name(repository: ConfigRepository, config_path: str) -> list[Path]:
+def config_files_of_name(repository: object, config_path: str) -> list[Path]:
     """The files of this name in the program's folder and in those that the command names, in Hydra's order of search.
 
-    Hydra reads the first one.
+    Hydra reads the first one. A single source has none.
     """
     return [
         Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml")
-        for source in repository.get_sources()
+        for source in (repository.get_sources() if isinstance(repository, ConfigRepository) else ())
         if source.scheme() == "file"
         and source.provider.startswith(("main", "command-line", "hydra.searchpath"))
         and source.is_config(config_path)

@@ -16,7 +16,6 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.validation import exception_as_short_line
 from dpsweep.sweeper.commands.hydra_internals import (
     NODE_OF_DEFAULTS,
-    ConfigRepository,
     Load,
     config_files_of_name,
     wrap_reading_of_configurations,
@@ -35,8 +34,7 @@ def name_file_in_config_errors() -> Iterator[None]:
 
 def _wrap_config_loader_to_name_bad_file(load: Load, name: Callable[[Any, str], str]) -> Load:
     def load_config(self: Any, config_path: str) -> ConfigResult | None:
-        if isinstance(self, ConfigRepository):
-            _refuse_file_never_read(config_files_of_name(self, config_path))
+        _refuse_file_never_read(config_files_of_name(self, config_path))
         try:
             result: ConfigResult | None = load(self, config_path)
         except BadInput:

@@ -127,14 +127,13 @@ class SweepCoordinator:
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
             missing_data_files_sentence(plan, request.data)
             or new_data_message_that_sweep_would_give(plan, request.data, self._ledger),
+            request.jobs.named_folder_sentence,
         ):
             if message:
                 print_line(message)
         if not folder.plan_path.exists():
             folder.create_folder()
             plan.write(folder.plan_path)
-        if request.jobs.is_sweep_folder_named:
-            print_line(f"The plan is in {folder.root}, where a sweep with this hydra.sweep.dir runs.")
         return ExitCode.DONE
 
     def print_data_management_plan(self) -> ExitCode:

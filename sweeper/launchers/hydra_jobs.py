@@ -276,9 +276,11 @@ class HydraJobs:
         return Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
     @property
-    def is_sweep_folder_named(self) -> bool:
-        """Whether the command names the sweep's folder."""
-        return any("hydra.sweep.dir" in word for word in self.config.hydra.overrides.hydra)
+    def named_folder_sentence(self) -> str:
+        """Where a plan is written if the command names a folder; else empty."""
+        if not any("hydra.sweep.dir" in word for word in self.config.hydra.overrides.hydra):
+            return ""
+        return f"The plan is in {self.sweep_folder_path}, where a sweep with this hydra.sweep.dir runs."
 
     @property
     def command_overrides(self) -> tuple[str, ...]:
