@@ -254,6 +254,8 @@ def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
     """
     for argument in arguments:
         word = argument.partition("=")[0]
+        if not word.lstrip("~+"):
+            raise BadInput(f"Expected {argument} to be KEY=VALUE, as in steps=100.")
         if word.lstrip("~+") in FILLED_IN:
             raise BadInput(f"Expected {argument} to be left out: the sweeper fills it in.")
         if (sentence := axis_in_brackets_sentence(argument)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ class Compute:
     per_device: int = 1
 
     def __post_init__(self) -> None:
+        if re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is None:
+            raise BadInput(f"Expected compute.device={self.device} to be auto, cpu or cuda.")
         for name in ("processes", "per_device"):
             if not is_integer_at_least(getattr(self, name), 1):
                 raise BadInput(f"Expected compute.{name}={getattr(self, name)!r} to be an integer >= 1.")
@@ -44,6 +47,8 @@ class Compute:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Compute:
         """What the group `compute` of a configuration asks for."""
+        if not isinstance(config, Mapping):
+            raise BadInput(f"Expected compute={config} to be a group of keys, as in compute.device=cpu.")
         names = ("threads", "chunk", "together")
         several = {name: config.get(name, 1) for name in ("processes", "per_device")}
         devices = config.get("devices")
@@ -77,8 +82,10 @@ def threads_within_omp_limit(threads: int) -> int:
     return max(1, min(threads, int(most)) if most.isdecimal() else threads)
 
 
-def data_folder_from_typed_name(name: str | None) -> Path | None:
+def data_folder_from_typed_name(name: object) -> Path | None:
     """The user's folder with the official files, by the name that was typed; None where none was."""
+    if name is not None and not isinstance(name, str):
+        raise BadInput(f"Expected data={name} to be the name of a folder, a number in quotes: data=\"'{name}'\".")
     return Path(name).expanduser() if name else None
 
 

@@ -228,3 +228,19 @@ def test_runs_that_are_paid_for_and_have_not_started_start_whatever_a_later_comm
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(list(tmp_path.glob("here/trials/*/result.json"))) == 3
     assert len(ledger.statement("digits").charges) == 1
+
+
+def test_children_of_a_command_inherit_no_setting_of_hydras_that_the_user_did_not_make(
+    program: Program, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "told.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom torch import nn\n"
+        "class Net(nn.Linear):\n"
+        "    def __init__(self, shape, classes):\n"
+        "        Path('told').write_text(str(os.environ.get('HYDRA_FULL_ERROR')))\n"
+        "        super().__init__(64, classes)\n"
+        "    def forward(self, values):\n        return super().forward(values.flatten(1))\n"
+    )
+    words = (*LINE, *NOISE, "model._target_=told.Net", "seed=1")
+    done = program("sweep", *words, "page=false", module=CLI)
+    assert (tmp_path / "told").read_text() == "None", done.stderr
