@@ -21,7 +21,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -183,12 +182,8 @@ def make_private_folder_in_group_commit(folder: Path) -> Flushing[None]:
 
 
 def _make_one_folder(folder: Path, mode: int) -> None:
-    """Creates a folder unless it exists; in a team's folder it is the group's, and what is created in it too."""
-    shared = mode == FOLDER and mode_with_group(folder, mode) != mode  # this may set the umask
-    existed = folder.is_dir()
-    folder.mkdir(mode=mode_with_group(folder, mode) if shared else mode, exist_ok=True)
-    if shared and not existed and not folder.stat().st_mode & stat.S_ISGID:
-        folder.chmod(stat.S_ISGID | mode_with_group(folder, mode))
+    """Creates a folder unless it exists; below a group's folder it is the group's."""
+    folder.mkdir(mode=mode_with_group(folder, mode) if mode == FOLDER else mode, exist_ok=True)
 
 
 def _folder_and_missing_parents(folder: Path) -> list[Path]:
@@ -273,8 +268,8 @@ def write_text(path: Path, text: str, mode: int = 0o666) -> None:
 def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Writes bytes under a temporary name, flushes them to the disk, and renames: readers see all of it or nothing.
 
-    `mode` are the file's permissions from its creation on, less the umask. In a team's folder the group has the
-    owner's.
+    `mode` are the file's permissions from its creation on, less the umask. Below a group's folder the group has
+    the owner's.
     """
     run_generator_and_flush_yielded_paths(write_bytes_in_group_commit(path, content, mode))
 

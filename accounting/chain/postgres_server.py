@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import MappingProxyType
-from typing import Literal
 
 import sqlalchemy as sa
 
@@ -42,9 +41,6 @@ _DATABASE = sa.text(
 )
 """The database by what it says of itself, the same through every address, tunnel and role."""
 
-Isolation = Literal["SERIALIZABLE", "READ COMMITTED"]
-"""The isolation of transactions, unless a session begins one of another kind."""
-
 _SHOWN = ("host", "port", "service", "options")
 """The parameters of an address that identify the ledger and are not secret."""
 
@@ -61,6 +57,7 @@ class PostgresServer:
         "FOR EACH STATEMENT EXECUTE FUNCTION entries_refuse()",
         "CREATE OR REPLACE FUNCTION entries_refuse_insert() RETURNS trigger LANGUAGE plpgsql "
         "SET search_path FROM CURRENT AS $$ BEGIN "
+        "PERFORM pg_advisory_xact_lock('pg_class'::regclass::int, TG_RELID::int); "  # as writers do
         "IF NEW.seq IS DISTINCT FROM (SELECT coalesce(max(seq), 0) + 1 FROM entries) THEN "
         "RAISE EXCEPTION 'the ledger is append-only'; END IF; "
         f"IF NEW.who IS DISTINCT FROM '{ROLE}' || session_user AND session_user IS DISTINCT FROM "  # the owner restores
@@ -70,12 +67,12 @@ class PostgresServer:
         "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
     )
 
-    def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER", isolation: Isolation = "SERIALIZABLE") -> None:
+    def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER") -> None:
         url = _parse_postgres_address(address, variable)
         self._url = url.set(drivername="postgresql+psycopg")
         shown = {key: value for key, value in url.query.items() if key in _SHOWN}
         self.name = self._url.set(query=shown).render_as_string(hide_password=True)
-        self._engine = self._new_engine(isolation)
+        self._engine = self._new_engine()
         self._places: tuple[str, ...] = ()
 
     @property
@@ -125,7 +122,7 @@ class PostgresServer:
 
         A pooler leaves a connection to its client until the end of a transaction, so the lock holds behind one too.
         """
-        connection = self._engine.connect().execution_options(isolation_level="READ COMMITTED")
+        connection = self._engine.connect()
         try:
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
             _set_application_name(connection)
@@ -135,11 +132,11 @@ class PostgresServer:
             with suppress(sa.exc.DBAPIError):  # the server went away, and the lock with it
                 connection.close()
 
-    def _new_engine(self, isolation: Isolation) -> sa.Engine:
+    def _new_engine(self) -> sa.Engine:
         try:
             return sa.create_engine(
                 self._url,
-                isolation_level=isolation,
+                isolation_level="READ COMMITTED",
                 poolclass=sa.pool.NullPool,
                 # a pooler may give each transaction another connection, which knows no prepared statement of ours
                 connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
@@ -174,13 +171,15 @@ class PostgresSession:
 
     def begin_creating_tables(self) -> None:
         """Lets one process at a time create the tables; it sees those of others after the lock."""
-        self._connection.execution_options(isolation_level="READ COMMITTED")
         self.run_statement("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
 
     def begin_writing(self) -> None:
-        """Locks a table before the first read."""
+        """Takes the ledger's advisory lock before the first read, which needs no right to a table.
+
+        Statements after it see what the writer before has committed: each has a view of its own.
+        """
         self.run_statement(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
-        self.run_statement("LOCK TABLE schema IN EXCLUSIVE MODE")
+        self.run_statement("SELECT pg_advisory_xact_lock('pg_class'::regclass::int, 'entries'::regclass::int)")
 
     def begin_reading(self) -> None:
         """Begins a transaction with one consistent view."""

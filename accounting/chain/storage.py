@@ -3,12 +3,12 @@
 Invariants:
 
 * Writers work one after the other: the data that a writer has read do not change before it commits. SQLite takes the
-  write lock before the first read; PostgreSQL first locks a table, in a serializable transaction, so that no
-  transaction fails to serialize.
+  write lock before the first read; PostgreSQL an advisory lock, which a trigger takes for whoever adds a line
+  in another way.
 * A commit is on the disk when it returns. A commit whose answer was lost may have happened: a charge may be there that
   nothing runs on, but nothing runs without a charge.
 * Triggers refuse UPDATE, DELETE, TRUNCATE, and an insertion anywhere but at the end. The table's owner can remove the
-  triggers; a PostgreSQL role with only `SELECT, INSERT ON entries` and `SELECT, UPDATE ON schema` cannot.
+  triggers; a PostgreSQL role with only `SELECT, INSERT ON entries` and `SELECT ON schema` cannot, and needs no more.
 * The writer of a line on a server is the role that logged in: a trigger refuses any other name from a role that does
   not own the table. In a file it is what the writer's process says of itself.
 * The schema has a version, and an unknown version is refused.

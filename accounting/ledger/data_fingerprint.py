@@ -2,7 +2,7 @@
 
 Why they are keyed: anyone who reads an unkeyed digest can test guesses of the whole file, one after another. So the
 ledger stores digests under a secret key, which lies neither in a ledger nor in a release but in the user's
-configuration, or at `DPSWEEP_KEY` for a team that shares a ledger. Invariants:
+configuration, or at `DPSWEEP_KEY` for a group that shares a ledger. Invariants:
 
 * Recognised: the same files under another name, in another folder or order, compressed otherwise or not at all; one
   file among others is enough. Files whose records are public play no part.

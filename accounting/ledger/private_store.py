@@ -198,14 +198,18 @@ def new_nonce() -> str:
 
 
 def restrict_to_owner(path: Path) -> None:
-    """Makes a file, or a folder with all its files, readable by the owner alone, or by the team that it belongs to."""
+    """Takes the rights of others to a file, or to a folder with all in it; below a group's folder not its own."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        restrict_one_to_owner_or_team(one)
+        restrict_one_to_owner(one)
 
 
-def restrict_one_to_owner_or_team(path: Path) -> None:
-    """Does what `restrict_to_owner` does for one path alone; one with the right mode may be another user's."""
-    now = path.stat().st_mode
-    mode = mode_with_group(path, FOLDER if path.is_dir() else PRIVATE)
-    if stat.S_IMODE(now) & ~stat.S_ISGID != mode:
-        path.chmod(mode | now & stat.S_ISGID)
+def restrict_one_to_owner(path: Path) -> None:
+    """Does what `restrict_to_owner` does for one path alone.
+
+    One with the right mode may be another user's. No right is given, and no link followed: a member of the group may
+    have put it there.
+    """
+    now = path.lstat().st_mode
+    kept = mode_with_group(path, FOLDER if stat.S_ISDIR(now) else PRIVATE) | stat.S_ISGID
+    if not stat.S_ISLNK(now) and stat.S_IMODE(now) & ~kept:
+        path.chmod(stat.S_IMODE(now) & kept)

@@ -91,7 +91,7 @@ def witness_from_environment() -> Witness | None:
             raise BadInput(f"Expected {VARIABLE}={place} to be a file: no user here has this name.") from None
     from dpsweep.accounting.chain.postgres_server import PostgresServer
 
-    return ServerWitness(server=PostgresServer(place, VARIABLE, isolation="READ COMMITTED"))
+    return ServerWitness(server=PostgresServer(place, VARIABLE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +137,7 @@ class FileWitness:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerWitness:
-    """A table of a PostgreSQL database.
-
-    A move is one statement on one row, which waits for the one before it; so its sessions need no serializable
-    transactions, which would conflict with moves of other ledgers.
-    """
+    """A table of a PostgreSQL database; a move is one statement on one row, which waits for the one before it."""
 
     server: Database
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dpsweep.accounting.audit_record import AUDIT_FILE
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner_or_team
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner
 from dpsweep.accounting.records.card import CardFiles
 
 LIVE_PAGE = "live.html"
@@ -23,9 +23,9 @@ class SweepFolder:
     store: PrivateStore | None = None
 
     def create_folder(self) -> None:
-        """Creates the folder for its owner or team: the number of folders in trials/ may be as secret as a draw."""
+        """Creates the folder for its owner or group: the number of folders in trials/ may be as secret as a draw."""
         make_folder_and_missing_parents(self.root)
-        restrict_one_to_owner_or_team(self.root)
+        restrict_one_to_owner(self.root)
 
     @property
     def plan_path(self) -> Path:

@@ -211,13 +211,6 @@ def watch(arguments: list[str]) -> None:
         sys.exit(code)
 
 
-def team(arguments: list[str]) -> None:
-    """`dpsweep team FOLDER --group NAME [--ledger ADDRESS]`."""
-    from dpsweep.sweeper.commands.team import make_team_folder
-
-    make_team_folder(arguments)
-
-
 def declare(arguments: list[str]) -> None:
     """`dpsweep declare FILE [KEY=VALUE ...] [--public]`."""
     from dpsweep.sweeper.commands.declare import write_declaration
@@ -331,13 +324,6 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "budget": Subcommand(
         run=budget, line="show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"
-    ),
-    "team": Subcommand(
-        run=team,
-        line="make a folder with one ledger, private store and key for several Unix users of one group",
-        usage="FOLDER [--group NAME] [--ledger postgresql+psycopg://HOST/NAME]",
-        example="dpsweep team /srv/lab --group lab",
-        hint=lambda: "Given again, it mends the modes of files that are yours.",
     ),
     "verify": Subcommand(
         run=verify,

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import ArgumentError
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,16 +26,14 @@ from typing import Any, NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
-from dpsweep.sweeper.commands.hydra_internals import (
-    parse_hydra_options,
-    run_hydra_application,
-    store_config_of_group,
-)
+from dpsweep.accounting.printing import print_errors
+from dpsweep.sweeper.commands.hydra_internals import run_hydra_application, store_config_of_group
+from dpsweep.sweeper.commands.hydra_options import MODES, OUTSIDE, parse_options, refuse_hydra_keys
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, PAY_AGAIN
 from dpsweep.sweeper.planning.keys import (
@@ -44,7 +41,7 @@ from dpsweep.sweeper.planning.keys import (
     with_axes_of_methods_that_have_them,
     with_group_of_short_word,
 )
-from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence, unknown_option_sentence
+from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +132,6 @@ _DEVICES = re.compile(r"^(compute\.devices)=([^\[].*,.*)$")
 _COLUMNS = re.compile(r"dataset\.(bounds|categories|dates|missing)=\{.*", re.DOTALL)
 _MARKS = re.compile(r"""^(dataset\.(?:delimiter|decimal)=)(['"]?)([;,|\t])\2$""")
 _WORDS_FOR_MARKS = {";": "semicolon", ",": "comma", "|": "pipe", "\t": "tab"}
-_OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
 
 
 def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
@@ -151,13 +147,47 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     >>> hydra_arguments_from_command_line(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
     ['hydra.sweeper.retry=again', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
-    words = (
+    words = [
         SHORT_OPTIONS.get(word)
         or override_decoding_environment_number(with_group_of_short_word(_MARKS.sub(_word_for_mark, word)))
         for word in merge_scale_into_experiment_argument(arguments)
-    )
-    listed = with_axes_of_methods_that_have_them([_DEVICES.sub(r"\1=[\2]", word) for word in words])
+    ]
+    listed = with_axes_of_methods_that_have_them([_DEVICES.sub(r"\1=[\2]", word) for word in last_words(words)])
     return [f"++{word}" if _is_override_of_grid_axes(word) or _COLUMNS.fullmatch(word) else word for word in listed]
+
+
+def last_words(words: Sequence[str]) -> list[str]:
+    """The words without those whose key a later word gives again, which are said; mappings are merged, as in Hydra.
+
+    A key that an earlier word adds stays one that is added.
+
+    >>> last_words(["trainer.lr=3", "+model.width=8,16", "steps=5", "model.width=8", "trainer.lr=1,2"])
+    ['steps=5', '+model.width=8', 'trainer.lr=1,2']
+    """
+    kept: list[str] = []
+    for word in words:
+        typed = word.partition("=")[0]
+        key = "" if word.startswith("-") else typed.lstrip("+~")
+        earlier = [one for one in kept if key and one.partition("=")[0].lstrip("+~") == key]
+        ignored = [one for one in earlier if not _is_merged(one, word)]
+        kept = [one for one in kept if one not in ignored]
+        added = typed == key and any(one.startswith("+") for one in ignored)
+        kept.append(f"+{word}" if added else word)
+        print_errors(
+            *(f"{key} is given several times: {word} is used, and {one} is ignored." for one in ignored if one != word)
+        )
+    return kept
+
+
+def _is_merged(earlier: str, later: str) -> bool:
+    """Whether Hydra makes one value of two words: of two mappings, and of a value that is deleted again."""
+    try:
+        before, after = OverridesParser.create().parse_overrides([earlier, later])
+    except OverrideParseException:
+        return True  # Hydra says what it expects instead
+    if earlier == later or before.is_sweep_override() or after.is_sweep_override():
+        return False
+    return after.is_delete() or (isinstance(before.value(), dict) and isinstance(after.value(), dict))
 
 
 def _word_for_mark(typed: re.Match[str]) -> str:
@@ -174,12 +204,7 @@ def move_options_before_overrides(words: Sequence[str]) -> list[str]:
     >>> move_options_before_overrides(["dataset=mine", "--config-dir", "my", "steps=3"])
     ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
     """
-    try:
-        namespace, unknown = parse_hydra_options(words)
-    except ArgumentError as cause:
-        raise BadInput(f"Expected Hydra's options as it documents them: {cause}.") from cause
-    if unknown:
-        raise BadInput(unknown_option_sentence(unknown, words))
+    namespace = parse_options(words)
     waiting = deque(namespace.overrides)
     options, overrides = [], []
     for word in words:
@@ -187,9 +212,7 @@ def move_options_before_overrides(words: Sequence[str]) -> list[str]:
             overrides.append(waiting.popleft())
         else:
             options.append(word)
-    if not any(getattr(namespace, mode) for mode in _OTHER_MODES) and not any(
-        word.startswith("hydra.mode") for word in overrides
-    ):
+    if not any(getattr(namespace, mode) for mode in (*MODES, "help", "hydra_help")):
         options.append(MULTIRUN)
     return [*options, *overrides]
 
@@ -205,51 +228,40 @@ SWEEPER = "hydra_plugins.honest_sweeper.HonestSweeper"
 FILLED_IN = frozenset({"block", "part", "parts", "plan.id"})
 """The keys that the sweeper fills in for its jobs and for the plan's name; no sweep configuration has them."""
 
-RERUN = "--experimental-rerun"
-"""Hydra's flag that runs a job from a file; Hydra instantiates the file's objects before any check."""
-
-CALLBACKS = "hydra.callbacks"
-
-_OUTSIDE = (
-    "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
-    "hydra/sweeper)."
-)
-
 
 class OnlySweeps(Callback):
     """Refuses jobs outside a sweep, and sweeps with a sweeper other than dpsweep's."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Always refuses."""
-        _exit_with_error(NoReceipt(_OUTSIDE))
+        _exit_with_error(NoReceipt(OUTSIDE))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Refuses every sweeper except dpsweep's."""
         if config.hydra.sweeper.get("_target_") != SWEEPER:
-            _exit_with_error(NoReceipt(_OUTSIDE))
+            _exit_with_error(NoReceipt(OUTSIDE))
 
 
 def refuse_job_outside_sweep(config: DictConfig) -> NoReturn:
     """The task of jobs that Hydra starts without dpsweep's sweeper, which uses its own task instead."""
-    _exit_with_error(NoReceipt(_OUTSIDE))
+    _exit_with_error(NoReceipt(OUTSIDE))
 
 
 def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
-    """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs.
+    """Raises `BadInput` for keys that the sweeper fills in, and for keys of Hydra's that do not work here.
 
     An axis in brackets is refused as well, and a group's option that is no name (`features=null`, `model=3`).
     """
     for argument in arguments:
         word = argument.partition("=")[0]
+        if not word.lstrip("~+"):
+            raise BadInput(f"Expected {argument} to be KEY=VALUE, as in steps=100.")
         if word.lstrip("~+") in FILLED_IN:
             raise BadInput(f"Expected {argument} to be left out: the sweeper fills it in.")
-        if len(word) > len("--") and RERUN.startswith(word):  # argparse completes unique prefixes
-            raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
-        if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
-            raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")
         if (sentence := axis_in_brackets_sentence(argument)) is not None:
             raise BadInput(sentence)
         _refuse_null_or_number_as_group_option(argument, word)
+    refuse_hydra_keys(arguments)
 
 
 def _refuse_null_or_number_as_group_option(argument: str, group: str) -> None:

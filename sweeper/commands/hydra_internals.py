@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra._internal import config_loader_impl, defaults_list
+from hydra._internal import config_loader_impl, defaults_list, utils
+from hydra._internal import hydra as hydra_program
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
@@ -67,9 +68,12 @@ def store_config_of_group(group: str, name: str, node: Mapping[str, Any]) -> Non
 def run_hydra_application(task: TaskFunction, folder: Path, *, multirun: bool) -> None:
     """Runs Hydra on the words of `sys.argv`, with the configurations of this folder.
 
-    With `multirun`, which the words say too, Hydra need not compose a whole configuration to read its mode there.
+    With `multirun`, which the words say too, Hydra need not compose a whole configuration to read its mode there. Hydra
+    raises exceptions in place of printing them, by no environment variable that children would inherit.
     """
-    get_mode = Hydra.get_mode
+    get_mode, report = Hydra.get_mode, utils.run_and_report
+    for module in (utils, hydra_program):
+        module.run_and_report = lambda work: work()  # type: ignore[attr-defined]
     if multirun:
         Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
     try:
@@ -77,6 +81,8 @@ def run_hydra_application(task: TaskFunction, folder: Path, *, multirun: bool) -
             hydra.main(config_path=str(folder), config_name="config", **VERSION_BASE)(task)()
     finally:
         Hydra.get_mode = get_mode  # type: ignore[method-assign]
+        for module in (utils, hydra_program):
+            module.run_and_report = report  # type: ignore[attr-defined]
 
 
 def compose_for_sweep(folder: Path, words: Sequence[str]) -> tuple[DictConfig, HydraContext]:
@@ -165,3 +171,17 @@ def _config_file_path(source: ConfigSource, config_path: str) -> str:
 def _config_name_with_yaml_suffix(repository: ConfigRepository, config_path: str) -> str:
     """A file by its group and its name: it could be read, and its defaults make no sense."""
     return f"{config_path}.yaml"
+
+
+def config_files_of_name(repository: object, config_path: str) -> list[Path]:
+    """The files of this name in the program's folder and in those that the command names, in Hydra's order of search.
+
+    Hydra reads the first one. A single source has none.
+    """
+    return [
+        Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml")
+        for source in (repository.get_sources() if isinstance(repository, ConfigRepository) else ())
+        if source.scheme() == "file"
+        and source.provider.startswith(("main", "command-line", "hydra.searchpath"))
+        and source.is_config(config_path)
+    ]

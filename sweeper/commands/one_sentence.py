@@ -25,7 +25,6 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
 
     def __enter__(self) -> None:
         self._full = bool(os.environ.get("HYDRA_FULL_ERROR"))
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises exceptions instead of printing them
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         with _ignore_ctrl_c_while_printing(error):

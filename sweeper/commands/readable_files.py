@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +17,7 @@ from dpsweep.accounting.validation import exception_as_short_line
 from dpsweep.sweeper.commands.hydra_internals import (
     NODE_OF_DEFAULTS,
     Load,
+    config_files_of_name,
     refuse_hydra_keys_of_user,
     wrap_reading_of_configurations,
 )
@@ -33,6 +35,7 @@ def name_file_in_config_errors() -> Iterator[None]:
 
 def _wrap_config_loader_to_name_bad_file(load: Load, name: Callable[[Any, str], str]) -> Load:
     def load_config(self: Any, config_path: str) -> ConfigResult | None:
+        _refuse_file_never_read(config_files_of_name(self, config_path))
         try:
             result: ConfigResult | None = load(self, config_path)
         except BadInput:
@@ -45,6 +48,13 @@ def _wrap_config_loader_to_name_bad_file(load: Load, name: Callable[[Any, str], 
         return result and refuse_hydra_keys_of_user(result, config_path)
 
     return load_config
+
+
+def _refuse_file_never_read(files: Sequence[Path]) -> None:
+    """Raises `BadInput` for a user's file that Hydra passes over, since another folder has one of its name."""
+    for other in files[1:]:
+        if other.read_bytes() != files[0].read_bytes():
+            raise BadInput(f"Expected {other} to have another name, since {files[0]} is read in its place.")
 
 
 def _wrap_defaults_list_to_name_circle(list_defaults: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,6 @@ from omegaconf.errors import OmegaConfBaseException
 from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.printing import print_errors
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
@@ -133,8 +132,9 @@ class SweepRequest:
             )
         if not is_integer_at_least(settings.resume, 0):
             raise BadInput(f"Expected hydra.sweeper.resume={settings.resume!r} to be an integer >= 0.")
+        if settings.max_batch_size is not None and not is_integer_at_least(settings.max_batch_size, 1):
+            raise BadInput(f"Expected hydra.sweeper.max_batch_size={settings.max_batch_size!r} to be an integer >= 1.")
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
-        print_errors(*grid.request.contradictions)
         FINDER.trusted = set(grid.request.code)
         config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE

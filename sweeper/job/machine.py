@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ class Compute:
     per_device: int = 1
 
     def __post_init__(self) -> None:
+        if re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is None:
+            raise BadInput(f"Expected compute.device={self.device} to be auto, cpu or cuda.")
         if not is_integer_at_least(self.per_device, 1):
             raise BadInput(f"Expected compute.per_device={self.per_device!r} to be an integer >= 1.")
         for name in ("threads", "chunk", "together"):
@@ -42,6 +45,8 @@ class Compute:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Compute:
         """What the group `compute` of a configuration asks for."""
+        if not isinstance(config, Mapping):
+            raise BadInput(f"Expected compute={config} to be a group of keys, as in compute.device=cpu.")
         names = ("threads", "chunk", "together")
         per_device, devices = config.get("per_device", 1), config.get("devices")
         if devices is not None:
@@ -74,8 +79,10 @@ def threads_within_omp_limit(threads: int) -> int:
     return max(1, min(threads, int(most)) if most.isdecimal() else threads)
 
 
-def data_folder_from_typed_name(name: str | None) -> Path | None:
+def data_folder_from_typed_name(name: object) -> Path | None:
     """The user's folder with the official files, by the name that was typed; None where none was."""
+    if name is not None and not isinstance(name, str):
+        raise BadInput(f"Expected data={name} to be the name of a folder, a number in quotes: data=\"'{name}'\".")
     return Path(name).expanduser() if name else None
 
 

@@ -276,6 +276,13 @@ class HydraJobs:
         return Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
     @property
+    def named_folder_sentence(self) -> str:
+        """Where a plan is written if the command names a folder; else empty."""
+        if not any("hydra.sweep.dir" in word for word in self.config.hydra.overrides.hydra):
+            return ""
+        return f"The plan is in {self.sweep_folder_path}, where a sweep with this hydra.sweep.dir runs."
+
+    @property
     def command_overrides(self) -> tuple[str, ...]:
         """The overrides of the command, as they were typed."""
         return tuple(map(str, self.config.hydra.overrides.task))
@@ -320,6 +327,13 @@ def require_known_launcher_in_config(config: DictConfig) -> None:
             f"Expected hydra.launcher._target_={target} to be a launcher of Hydra's or of an installed plug-in: leave "
             "it out and choose one by name, as in hydra/launcher=fork."
         )
+    for name, fixed in _FIXED_BY_JOBLIB_LAUNCHER.items() if target == JOBLIB else ():
+        if (value := config.hydra.launcher[name]) != fixed:
+            raise BadInput(f"Expected hydra.launcher.{name}={value} to be left out: joblib's jobs are processes here.")
+
+
+_FIXED_BY_JOBLIB_LAUNCHER = {"backend": None, "prefer": "processes", "require": None}
+"""The settings that joblib's launcher overrides, at their defaults."""
 
 
 def overrides_from_values(values: Mapping[str, Value]) -> list[str]:

@@ -75,15 +75,13 @@ SWEEPABLE = (
 class Request:
     """The user's overrides by kind: fixed overrides, swept groups, swept values.
 
-    `contradictions` has a sentence for each key that was given several times, with the word that is used. `code` has
-    the dotted paths and scripts that the overrides name.
+    `code` has the dotted paths and scripts that the overrides name.
     """
 
     fixed: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]]
     values: Mapping[str, tuple[Any, ...]]
     keys: frozenset[str]
-    contradictions: tuple[str, ...] = ()
     code: frozenset[str] = frozenset()
 
 
@@ -117,7 +115,6 @@ def sort_overrides_into_request(arguments: Sequence[str], loader: ConfigLoader) 
         groups=groups,
         values=values,
         keys=frozenset(STORED_NAMES_BY_KEY.get(override.key_or_group, override.key_or_group) for override in overrides),
-        contradictions=tuple(_contradiction_sentences(overrides)),
         code=frozenset(code for one in overrides for code in _code_in_override(one.key_or_group, one.value())),
     )
 
@@ -133,20 +130,6 @@ def _code_in_override(key: str, value: Any) -> Iterator[str]:
     elif (last := key.rpartition(".")[2]) in (TARGET, SCRIPT, TRUSTED):
         text = str(_unquoted_value(value))
         yield str(Path(text)) if last == SCRIPT else text
-
-
-def _contradiction_sentences(overrides: Sequence[Override]) -> Iterator[str]:
-    """A sentence for each key with several different words: its last axis is used, or else its last word."""
-    by_key: dict[str, list[Override]] = {}
-    for override in overrides:
-        if not override.is_delete():
-            by_key.setdefault(override.key_or_group, []).append(override)
-    for key, given in by_key.items():
-        words = list(dict.fromkeys(str(override.input_line) for override in given))
-        if len(words) > 1:
-            counts = str(([one for one in given if one.is_sweep_override()] or given)[-1].input_line)
-            others = " and ".join(word for word in words if word != counts)
-            yield f"{key} is given {len(given)} times: {counts} is used, and {others} is ignored."
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,10 @@ _HYDRA = """hydra: keys of Hydra itself. They say where and how jobs run, and ar
   hydra.launcher.KEY=VALUE    the launcher's own settings, such as hydra.launcher.n_jobs=4
   hydra.sweeper.KEY=VALUE     retry, resume, study and max_batch_size, of dpsweep's sweeper (docs/scaling.md)
 
-All others are taken as in any Hydra program and documented there: https://hydra.cc/docs/configure_hydra/intro/
-hydra.run.dir and the other keys of a single run have no effect: nothing trains outside a sweep."""
+  hydra.searchpath=[file://FOLDER]   the same as the option --config-dir FOLDER: a folder with choices of your own
+
+Of Hydra's options --config-dir works, and --cfg, --info, --help, --hydra-help and --version print something.
+All others are refused: they would do nothing, or something else than in a program of Hydra's."""
 
 
 def groups_and_keys_text() -> str:

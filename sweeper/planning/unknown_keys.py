@@ -31,6 +31,7 @@ from dpsweep.sweeper.planning.keys import (
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
 _UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>(?:hydra/)?\w+)/(?P<choice>[^']+)'")
 _QUOTED_NAME = re.compile(r"""[{,]\s*(?P<quote>["'])[^"']*(?P=quote)\s*:""")
+_UNFIT = "Error merging override "
 _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
 _HYDRA_AXIS = re.compile(r"Sweeping over Hydra's configuration is not supported : '(?P<word>.*)'")
 _SERIES = re.compile(r"(?:\w+\.)?(?P<name>linspace|geomspace|logspace|arange)\((?P<numbers>[^()]*)\)")
@@ -89,6 +90,8 @@ def wrong_override_sentence(error: BaseException, words: Sequence[str], *, runni
         key = unknown["key"] or unknown["full"]
         below = re.search(rf"full_key: ({re.escape(key)}\.[\w.]+)", str(error.__cause__))  # of `plan={spare: 1}`
         return unknown_key_sentence(below[1] if below else key, words, running=running)
+    if message.startswith(_UNFIT) and error.__cause__ is not None:
+        return f"Expected {message.removeprefix(_UNFIT)} to fit its key: {str(error.__cause__).splitlines()[0]}."
     return None
 
 

@@ -111,7 +111,7 @@ class LivePage:
 
 
 def _write_in_one_rename(path: Path, content: bytes) -> None:
-    """Writes a file that its owner or team may read, without waiting for the disk."""
+    """Writes a file that its owner or group may read, without waiting for the disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(path, PRIVATE))

@@ -60,8 +60,8 @@ def test_a_sweep_creates_no_folder_that_others_may_write(
     [
         ("owner", "its", "none", r"give yourself the rights: chmod u\+rwx /.*/closed"),
         ("other", "its", "none", r" can give rights: chmod g\+rwx /.*/closed"),
-        ("other", "none", "none", "use a place of your own, or one that `dpsweep team` makes for several users"),
-        ("other", "its", "owner", "use a place of your own, or one that `dpsweep team` makes for several users"),
+        ("other", "none", "none", "use a place of your own, or a folder of a group of yours .docs/scaling.md."),
+        ("other", "its", "owner", "use a place of your own, or a folder of a group of yours .docs/scaling.md."),
     ],
 )
 def test_missing_rights_have_a_way_out_that_opens_no_folder_of_the_system_and_no_home(

@@ -7,7 +7,6 @@ that ends in seconds. Nothing is installed: the extras that are named must be th
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shlex
 import subprocess
@@ -35,7 +34,6 @@ SMALL = (
 STANDS_FOR = {
     r"dataset=\w+": "",
     r"grid=\w+": "",
-    r"lab": str(os.getegid()),
     r"data=\S+": "",
     r"hydra\.launcher\.partition=\S+": "hydra.launcher.partition=cpu",
     r"hydra\.launcher\.account=\S+": "",  # the site of the tests keeps no accounts
@@ -72,7 +70,7 @@ def words_here(command: str, places: dict[str, str]) -> list[str]:
 
 def test_the_page_has_consoles_of_every_engine() -> None:
     assert list(consoles()) == [
-        *("One machine", "A Slurm site", "A Ray cluster", "A team on one account", "PostgreSQL"),
+        *("One machine", "A Slurm site", "A Ray cluster", "PostgreSQL"),
     ]
 
 

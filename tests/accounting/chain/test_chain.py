@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -197,9 +196,7 @@ def test_files_that_are_no_ledger_are_refused_and_left_alone(tmp_path: Path) -> 
 
 def test_waiting_for_another_writer_has_an_end(books: Ledger, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "LOCK_SECONDS", 0.2)
-    lock = {"?": "BEGIN IMMEDIATE", "%s": "BEGIN; LOCK TABLE schema IN EXCLUSIVE MODE"}[place.mark]
-    with closing(place.connect()) as other:
-        other.execute(lock)
+    with Chain(place.address).write_transaction():
         with pytest.raises(LedgerDamaged, match="lock"):
             charge(books)
         assert books.verify_and_count_entries() == 1, "readers do not wait"

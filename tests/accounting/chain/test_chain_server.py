@@ -91,7 +91,7 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
         "CREATE ROLE clerk LOGIN",
         f"GRANT USAGE ON SCHEMA {schema} TO clerk",
         "GRANT SELECT, INSERT ON entries TO clerk",
-        "GRANT SELECT, UPDATE ON schema TO clerk",
+        "GRANT SELECT ON schema TO clerk",
     )
     ledger = Ledger(server.address(schema, "clerk"))
     assert charge(ledger) == 2
@@ -105,9 +105,24 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
                 "INSERT INTO entries (seq, account, kind, plan, body, balance, at, previous, digest, who) SELECT "
                 f"{', '.join(forged)} FROM entries WHERE seq = 3"
             )
-        for forbidden in (*place.unguard, "DELETE FROM entries", "TRUNCATE entries", "DROP TABLE entries"):
+        for forbidden in (
+            *(*place.unguard, "DELETE FROM entries", "TRUNCATE entries", "DROP TABLE entries"),
+            *("UPDATE schema SET version = 9", "INSERT INTO schema VALUES (9)", "DELETE FROM schema"),
+        ):
             with pytest.raises(Exception, match=r"must be owner|permission denied"):
                 connection.execute(forbidden)
+
+
+def test_nobody_adds_a_line_while_a_writer_works(server: Server) -> None:
+    place = server.place()
+    Ledger(place.address).open_account("digits", BUDGET)
+    columns = ", ".join(COLUMNS_BUT_WRITER[1:])
+    copied = f"INSERT INTO entries (seq, who, {columns}) SELECT seq + 1, who, {columns} FROM entries"
+    with Chain(place.address).write_transaction(), closing(server.connect(place.address.rpartition("%3D")[2])) as other:
+        other.execute("SET lock_timeout = 200")
+        with pytest.raises(Exception, match="lock timeout"):
+            other.execute(copied)
+    assert charge(Ledger(place.address)) == 2
 
 
 def test_a_role_that_may_only_read_is_told_so(server: Server) -> None:

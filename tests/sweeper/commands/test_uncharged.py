@@ -68,7 +68,10 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
     assert ledger.statement("digits").charges == ()
 
 
-NO_SUCH = "Cannot find primary config 'job'. Check that it's in your config search path."
+NO_NAME = (
+    "Expected --config-name to be left out: a sweep is composed from dpsweep's own config.yaml; `experiment=NAME` adds "
+    "experiment/NAME.yaml of the folder that --config-dir names."
+)
 OUTSIDE = (
     "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
     "hydra/sweeper)."
@@ -82,9 +85,10 @@ BYPASSES = {
     "hydra/sweeper=basic": OUTSIDE,
     "-m hydra/sweeper=basic": OUTSIDE,
     "hydra/sweeper=basic hydra/launcher=fork trainer.lr=1,2": OUTSIDE,
-    f"hydra.sweeper._target_={BASIC}": OUTSIDE,
-    "--config-name=job hydra.mode=RUN": NO_SUCH,
-    "--config-name=job -m": NO_SUCH,
+    f"hydra.sweeper._target_={BASIC}": "Expected hydra.sweeper._target_ to be left out: it would do nothing here, or "
+    "something else than in a program of Hydra's. `dpsweep help hydra` lists what works.",
+    "--config-name=job hydra.mode=RUN": OUTSIDE,
+    "--config-name=job -m": NO_NAME,
     "--config-name=job -m ++block=abc": "Expected ++block=abc to be left out: the sweeper fills it in.",
     "block=abc": "Expected block=abc to be left out: the sweeper fills it in.",
     "parts=2": "Expected parts=2 to be left out: the sweeper fills it in.",

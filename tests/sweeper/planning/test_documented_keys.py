@@ -77,9 +77,8 @@ def test_a_method_without_a_comment_of_its_own_is_explained_as_a_method() -> Non
 
 
 @pytest.mark.parametrize("word", ["hydra", "hydra.run.dir", "hydra/launcher", "hydra.launcher.n_jobs"])
-def test_hydras_own_keys_are_said_to_be_documented_elsewhere(word: str) -> None:
+def test_hydras_own_keys_are_told_by_those_that_work(word: str) -> None:
     told = explanation_text(word)
-    assert "https://hydra.cc/docs/" in told
     assert "hydra.sweep.dir=" in told
     assert "dpsweep help hydra" in groups_and_keys_text()
     for page in re.findall(r"docs/[\w-]+\.md", told):

@@ -122,10 +122,8 @@ def test_a_folder_of_configurations_is_named_anywhere(
     [
         ("a=1 --config-dir my b=2", "--config-dir my --multirun a=1 b=2"),
         ("-cd=my a=1", "-cd=my --multirun a=1"),
-        ("a=1 -cp my b=2 -cn config", "-cp my -cn config --multirun a=1 b=2"),
         ("--cfg job a=1", "--cfg job a=1"),
         ("a=1 --cfg job --resolve b=2", "--cfg job --resolve a=1 b=2"),
-        ("hydra.mode=RUN a=1", "hydra.mode=RUN a=1"),
         ("-sc query=bash", "-sc query=bash"),
         ("", "--multirun"),
     ],

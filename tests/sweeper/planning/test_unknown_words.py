@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.planning.keys import choices_by_group, documented_keys, is_root_of_key_known
+from dpsweep.sweeper.planning.keys import (
+    choice_file_path,
+    choices_by_group,
+    documented_keys,
+    file_header_comment,
+    is_root_of_key_known,
+)
 from dpsweep.sweeper.planning.unknown_keys import (
     CHOICES_OF_OTHER_TOOLS,
     SYNONYMS,
@@ -130,9 +136,9 @@ def test_a_key_that_is_given_twice_is_told_with_the_word_that_counts(
     program: Program,
 ) -> None:
     words = ("dataset=digits", "trainer=dpsgd", "trainer.clip_norm=1", "accountant=rdp", "accountant.witnesses=[]")
-    done = program("plan", *words, "trainer.lr=0.1,0.2", "trainer.lr=3", "steps=7", "steps=8", "seed=1", module=CLI)
-    assert "trainer.lr is given 2 times: trainer.lr=0.1,0.2 is used, and trainer.lr=3 is ignored." in done.stderr
-    assert "steps is given 2 times: steps=8 is used, and steps=7 is ignored." in done.stderr
+    done = program("plan", *words, "trainer.lr=3", "trainer.lr=0.1,0.2", "steps=7", "steps=8", "seed=1", module=CLI)
+    assert "trainer.lr is given several times: trainer.lr=0.1,0.2 is used, and trainer.lr=3 is ignored." in done.stderr
+    assert "steps is given several times: steps=8 is used, and steps=7 is ignored." in done.stderr
     assert "2 (2 dpsgd)" in done.stdout
     assert "seed is given" not in done.stderr
 
@@ -198,3 +204,32 @@ def test_a_file_names_a_key_with_its_group(program: Program, tmp_path: Path, wor
     done = program("plan", "dataset=digits", "experiment=mine", "--config-dir", "my", module=CLI)
     assert done.returncode == 2, done.stdout
     assert f"Expected a file to name {key}, got {word}:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("=3", "Expected =3 to be KEY=VALUE, as in steps=100."),
+        ("data=2026", "Expected data=2026 to be the name of a folder, a number in quotes: data=\"'2026'\"."),
+        ("compute=cpu", "Expected compute=cpu to be a group of keys, as in compute.device=cpu."),
+        ("compute=null", "Expected compute=None to be a group of keys, as in compute.device=cpu."),
+        ("compute.device=gpu", "Expected compute.device=gpu to be auto, cpu or cuda."),
+        (
+            "hydra.sweeper.max_batch_size=1.5",
+            "Expected hydra.sweeper.max_batch_size=1.5 to fit its key: Value '1.5' of type 'float' could not be "
+            "converted to Integer.",
+        ),
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_one_line_of_a_plan_and_of_a_sweep(program: Program, word: str, said: str) -> None:
+    for verb in ("plan", "sweep"):
+        done = program(verb, "dataset=digits", word, module=CLI)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, said), done.stderr
+        assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_comment_of_a_file_is_sentences() -> None:
+    for group, choices in choices_by_group().items():
+        for choice in choices if group != "experiment" else ():
+            comment = file_header_comment(choice_file_path(group, choice))
+            assert not re.search(r"[a-z] For papers|\. [a-z]+ (?!al\b)[a-z]+ ", comment), comment
