@@ -127,7 +127,7 @@ def bounded_gradient_sum_and_norms(
             yield gradients_of_examples(model, parameters, inputs, targets, task.loss), count
 
     chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
-    room, norms = None if task.block is None else chunk, []
+    room, norms, done = None if task.block is None else chunk, [], 0
     parts = (
         per_example(batch)
         if batch.sizes is None
@@ -135,8 +135,12 @@ def bounded_gradient_sum_and_norms(
     )
     for gradients, count in parts:
         lengths = per_example_gradient_norms(gradients)  # of all rows, padding included: the shape depends on no record
-        total += _weighted_gradient_sum(gradients, lengths, task.transform.factors(lengths), count)
+        factors = task.transform.factors(lengths)
+        if batch.weights is not None:
+            factors[:count] *= batch.weights[done : done + count].to(factors)
+        total += _weighted_gradient_sum(gradients, lengths, factors, count)
         norms.append(lengths[:count])
+        done += count
     return total, torch.cat(norms)
 
 

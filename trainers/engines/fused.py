@@ -291,10 +291,13 @@ class Fused:
         chunk = task.examples_per_pass(fused_chunk_size(model, stored, inputs[0]))
         places, norms = flat_vector_views_by_parameter(parameters, total), []
         with recording_tape(model, layers, layout, _NARROW[self.precision]) as tape:
-            for part, targets, count in batch.iterate_chunks(chunk, filled=task.block is not None):
+            weights = inputs.new_ones(len(batch)) if batch.weights is None else batch.weights
+            for (part, targets, _), own in zip(
+                batch.iterate_chunks(chunk, filled=task.block is not None), torch.split(weights, chunk), strict=True
+            ):
                 norms.append(
                     _add_bounded_sum_returning_norms(
-                        tape.record_per_example_gradients(part, targets, task.loss), places, task.transform, count
+                        tape.record_per_example_gradients(part, targets, task.loss), places, task.transform, own
                     )
                 )
         return total, torch.cat(norms)
@@ -320,11 +323,13 @@ def _add_bounded_sum_returning_norms(
     gradients: Mapping[nn.Parameter, LayerGradient],
     places: Mapping[nn.Parameter, Tensor],
     transform: GradientTransform,
-    count: int,
+    weights: Tensor,
 ) -> Tensor:
-    """Adds the bounded gradients of a chunk's first `count` examples to the sum; returns their unbounded norms."""
+    """Adds the bounded gradients of a chunk's first examples, times their weights; returns their unbounded norms."""
     norms = joint_norms(gradients.values()).to(next(iter(places)).dtype)
     factors = transform.factors(norms)
+    count = len(weights)
+    factors[:count] *= weights.to(factors)
     factors[count:] = 0
     if not norms.max().isfinite():
         non_finite = ~norms.isfinite()

@@ -124,11 +124,13 @@ class Minibatch:
 
     Without `sizes` a unit is one example. With `sizes`, unit i has the next sizes[i] examples; sizes are at least 1 and
     sum to n. The presence of `sizes` is declared and never depends on a draw, because it affects the choice of engine.
+    `weights` [units] in [0, 1] are factors on the units' bounded gradients; None for factors of 1.
     """
 
     inputs: Tensor
     targets: Tensor
     sizes: Sequence[int] | None = None
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.sizes is not None:
@@ -182,8 +184,8 @@ class Engine(Protocol):
     The gradient of a unit of several examples is the mean of its per-example gradients, and the transform bounds this
     mean once.
 
-    *Guarantee*: each unit contributes its own gradient times its own factor and nothing else, up to the rounding that
-    the law of `dpsweep.trainers.methods.transforms` provides for. So it moves the sum by at most
+    *Guarantee*: each unit contributes its own gradient times its own factor and weight and nothing else, up to the
+    rounding that the law of `dpsweep.trainers.methods.transforms` provides for. So it moves the sum by at most
     `transform.norm_bound`, for any number of examples. A unit with a non-finite gradient contributes exactly zero and
     does not change the others. With a block, the shape of a pass and the algorithm for it depend on no record. The
     chunk bounds memory and changes only rounding. The model stays unchanged: no hooks, no gradients, the same mode.

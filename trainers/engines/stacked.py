@@ -249,9 +249,9 @@ class Stack:
     ) -> None:
         """Adds each run's sum of transformed gradients to its row of `total` [K, P] in float64, for weights [K, P].
 
-        `mask` [K, n] is 1 for the examples in a run's batch, else 0; None means all. The guarantee of
-        `dpsweep.trainers.methods.transforms` holds for each example and run; an example with a non-finite gradient adds
-        exactly nothing.
+        `mask` [K, n] is the weight in [0, 1] of the examples in a run's batch, else 0; None means all, of weight 1. The
+        guarantee of `dpsweep.trainers.methods.transforms` holds for each example and run; an example with a non-finite
+        gradient adds exactly nothing.
         """
         first, later, gradients = self._layer_inputs_and_output_gradients(weights, examples.inputs, examples.targets)
         dtype = torch.float64 if examples.keep_places else weights.dtype

@@ -16,7 +16,7 @@ from torch.nn.utils import vector_to_parameters
 
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.augmentation import Augmentation
-from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, unit_weights
 from dpsweep.trainers.engines.interface import (
     Engine,
     Minibatch,
@@ -125,14 +125,16 @@ class EngineSums:
         """
         index, sizes = self.records.records_and_sizes_of_drawn_units(self.records.units_sorted_by_size(units))
         inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
+        weights = unit_weights(self.loss, targets, sizes)
         if self.augmentation is None:
-            return Minibatch(inputs, targets, sizes)
+            return Minibatch(inputs, targets, sizes, weights)
         copies = self.augmentation.multiplicity
         single = sizes is None and copies == 1
         return Minibatch(
             self.augmentation.augmented_copies(inputs, self.draws[row]),
             targets.repeat_interleave(copies, dim=0),
             None if single else [copies * size for size in sizes or (1,) * len(units)],
+            weights,
         )
 
 
@@ -191,6 +193,7 @@ class StackedSums:
                     examples = replace(examples, keep_places=run_mask is not None)
                     for part in slices:
                         mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
+                        mask = self._weighted_mask(mask, examples)
                         transform = joined.over(part, shrink, weights)
                         self.stack.add_bounded_gradient_sums(sums[part], weights[part], examples, mask, transform)
                 return sums
@@ -201,11 +204,22 @@ class StackedSums:
                     batch, slice(first, last), part, weights
                 ):
                     self.stack.add_bounded_gradient_sums(
-                        sums[own], weights[own], examples, mask, joined.over(own, shrink, weights)
+                        sums[own],
+                        weights[own],
+                        examples,
+                        self._weighted_mask(mask, examples),
+                        joined.over(own, shrink, weights),
                     )
             return sums
 
         return sum_gradients_of_stack
+
+    def _weighted_mask(self, mask: Tensor | None, examples: Examples) -> Tensor | None:
+        """The mask, times the weights of these examples if the loss declares some."""
+        weights = unit_weights(self.stack.loss, examples.targets)
+        if weights is None:
+            return mask
+        return weights.to(examples.lengths) if mask is None else mask * weights.to(examples.lengths)
 
     def _is_mask_cheaper(self, batch: Batch) -> bool:
         """Whether passing over all records with a mask is cheaper than gathering each run's batch."""
