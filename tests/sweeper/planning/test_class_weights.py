@@ -77,15 +77,15 @@ def test_a_rate_that_is_given_stays(compose_priced: Compose, words: tuple[str, .
     ("words", "needed"),
     [
         (("trainer=output_perturbation",), ("loss.class_weights", "trainer=output_perturbation")),
-        (("loss=binary_cross_entropy",), ("loss.class_weights", "cross_entropy")),
-        (("loss=huber",), ("loss.class_weights", "cross_entropy")),
-        (("loss=next_token",), ("loss.class_weights", "cross_entropy")),
+        (("loss=binary_cross_entropy",), ("loss.class_weights",)),
+        (("loss=huber",), ("loss.class_weights",)),
+        (("loss=next_token",), ("loss.class_weights",)),
     ],
 )
 def test_where_weights_have_no_meaning_a_sentence_says_so(
     compose_priced: Compose, words: tuple[str, ...], needed: tuple[str, ...]
 ) -> None:
     with pytest.raises(BadInput) as refusal:
-        compose_priced((*LIGHT, *words, WEIGHTS))
+        compose_priced((*LIGHT, *words, WEIGHTS if "trainer" in words[0] else f"+{WEIGHTS}"))
     assert all(word in str(refusal.value) for word in needed)
     assert "\n" not in str(refusal.value)
