@@ -61,7 +61,7 @@ def winners_recalls(size: Size, weights: str, seed: int) -> tuple[float, ...]:
         os.chdir(place)
         asked = (f"dataset={size.dataset}", "score.metric=balanced_accuracy", "page=false", "compute.threads=1")
         swept = dpsweep.sweep([*asked, f"loss.class_weights={weights}", f"seed={seed}", *size.words])
-        best, plan = swept.best, Plan.read(Path(swept.folder) / "plan.json")
+        best, plan = swept.best or {}, Plan.read(Path(swept.folder) / "plan.json")
         (trial,) = (one for one in plan.trials if all(best.get(key) == value for key, value in one.axes.items()))
         found = recalls_of_trial(trial, Path(swept.folder) / "trials" / trial.id)
         os.chdir("/")

@@ -244,11 +244,9 @@ class RecordAttack:
         seen = [Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device) for model in models]
         streams = [secret_streams() for _ in trials]
         runs = [make_training_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
-        with stacked_or_engine_gradient_sums(config, declaration, models, data.train, self.machine, streams) as sums:
-            observers = seen if self.notes_on_uncompared_gradients == () else [lambda *_: None for _ in seen]
-            train_together_with_observers(
-                runs, models, sums, data.train, streams, observers, device=device, share=shared
-            )
+        sums = stacked_or_engine_gradient_sums(config, declaration, models, data.train, self.machine, streams)
+        observers = seen if self.notes_on_uncompared_gradients == () else [lambda *_: None for _ in seen]
+        train_together_with_observers(runs, models, sums, data.train, streams, observers, device=device, share=shared)
         outcomes = []
         for place, model in enumerate(models):
             after = canaries.loss_of_each_canary(model, declaration.loss, device)

@@ -62,8 +62,8 @@ class CrossEntropy(Loss):
     """The cross-entropy of outputs [n, classes, ...] as logits and targets [n, ...] of int64.
 
     `class_weights` [classes] are declared constants, so that a rare class can be trained for; None for weights of 1.
-    They multiply bounded gradients (`unit_weights`), not losses: a method that normalizes gradients cancels a factor on
-    a loss, and clipping cuts it off.
+    They multiply bounded gradients (`example_weights`), not losses: a method that normalizes gradients cancels a factor
+    on a loss, and clipping cuts it off.
     `label_smoothing` is the share of each target that all classes get in equal parts.
     Source: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2016, Section 7 (label smoothing).
     """
@@ -122,31 +122,26 @@ class CrossEntropy(Loss):
 CROSS_ENTROPY = CrossEntropy()
 
 
-def unit_weights(loss: Loss, targets: Tensor, sizes: Sequence[int] | None = None) -> Tensor | None:
-    """The factor on each unit's bounded gradient, in float64: the mean of its examples' class weights over the largest.
+def example_weights(loss: Loss, targets: Tensor) -> Tensor:
+    """The weight of each example's class over the largest weight: [n] in float64, 1 where the loss declares none.
 
-    It is None where the loss declares no weights. Unit i has the next sizes[i] of the targets [n, ...], or one of them.
+    A unit's bounded gradient is multiplied by the mean of its examples' weights.
 
-    *Guarantee*: a factor is in [0, 1], rounding included, and depends on the unit's own labels and on declared weights
-    alone. So a unit adds at most the bound, as it does without weights, under both adjacencies.
+    *Guarantee*: a weight is in [0, 1], rounding included, and depends on the example's own label and on declared
+    numbers alone. So a unit adds at most the bound, as it does without weights, under both adjacencies.
     """
-    if (declared := _class_weights(loss)) is None:
-        return None
     import torch
 
+    if (declared := _class_weights(loss)) is None:
+        return torch.ones(len(targets), dtype=torch.float64, device=targets.device)
     weights = torch.tensor(declared, dtype=torch.float64, device=targets.device)
-    each = (weights / weights.max())[targets]
-    if sizes is None:
-        return each
-    counts = torch.tensor(sizes, dtype=torch.int64, device=targets.device)
-    owners = torch.arange(len(counts), device=targets.device).repeat_interleave(counts)
-    return each.new_zeros(len(counts)).index_add_(0, owners, each) / counts
+    return (weights / weights.max())[targets]
 
 
 def default_rate_factor(loss: Loss) -> float:
     """The factor on default learning rates: the largest class weight over their mean, and 1 without weights.
 
-    `unit_weights` shorten the gradients of the lighter classes, and a larger rate makes up for it. The mean does not
+    `example_weights` shorten the gradients of the lighter classes, and a larger rate makes up for it. The mean does not
     weigh classes by their records, whose counts are private.
 
     >>> default_rate_factor(CrossEntropy()), default_rate_factor(CrossEntropy(class_weights=(1, 3)))

@@ -20,8 +20,8 @@ from dpsweep.trainers.declarations.losses import (
     NumberLoss,
     SquaredError,
     default_rate_factor,
+    example_weights,
     require_loss_of_each_example_alone,
-    unit_weights,
 )
 
 LOSSES = {
@@ -153,28 +153,18 @@ def test_a_weight_changes_no_loss_no_gradient_and_no_quality() -> None:
 
 
 @pytest.mark.parametrize("loss", [CrossEntropy(), BinaryCrossEntropy(), SquaredError(), Huber()])
-def test_without_declared_weights_no_unit_has_one(loss: Loss) -> None:
-    assert unit_weights(loss, torch.tensor([0, 1])) is None
+def test_without_declared_weights_all_are_1(loss: Loss) -> None:
+    assert example_weights(loss, torch.tensor([0, 1, 1])).tolist() == [1, 1, 1]
     assert default_rate_factor(loss) == 1
 
 
-@given(
-    weights=st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=4),
-    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5),
-    seed=st.integers(0, 999),
-)
-def test_a_units_weight_is_the_mean_over_the_largest_and_at_most_1(
-    weights: list[float], sizes: list[int], seed: int
-) -> None:
+@given(weights=st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=9))
+def test_a_weight_is_the_classs_over_the_largest_and_at_most_1(weights: list[float]) -> None:
     """The sensitivity rests on it, so rounding counts, also in float32."""
-    labels = torch.randint(len(weights), (sum(sizes),), generator=torch.Generator().manual_seed(seed))
-    found = unit_weights(CrossEntropy(class_weights=tuple(weights)), labels, sizes)
-    assert found is not None
-    means = [sum(weights[one] for one in part) / len(part) for part in (row.tolist() for row in labels.split(sizes))]
-    assert found.tolist() == pytest.approx([mean / max(weights) for mean in means], rel=1e-9)
+    found = example_weights(CrossEntropy(class_weights=tuple(weights)), torch.arange(len(weights)))
+    assert found.tolist() == pytest.approx([weight / max(weights) for weight in weights], rel=1e-12)
     assert float(found.min()) >= 0
-    assert float(found.max()) <= 1
-    assert float(found.float().max()) <= 1
+    assert float(found.max()) == float(found.float().max()) == 1
 
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (1.0, -2.0), (1.0, math.inf), (1.0, math.nan), "ab", 3.0])
