@@ -18,7 +18,7 @@ from torch.nn.utils import vector_to_parameters
 from dpsweep.trainers.data.places import BLANK, draw_places, spread_over_places
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.augmentation import Augmentation
-from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, example_weights
 from dpsweep.trainers.engines.interface import (
     Engine,
     Minibatch,
@@ -125,7 +125,9 @@ class EngineSums:
             spread_over_places(rows, filled)
             for rows in (self.records.inputs(index, self.device), self.records.targets(index, self.device))
         )
-        weights = torch.from_numpy(units != BLANK).to(inputs)
+        used = torch.from_numpy(by_slot != BLANK).to(inputs.device, torch.float64)
+        counts = used.sum(dim=0).clamp(min=1)
+        weights = (used * example_weights(self.loss, targets).view_as(used)).sum(dim=0) / counts
         copies = 1 if self.augmentation is None else self.augmentation.multiplicity
         if self.augmentation is not None:
             inputs = self.augmentation.augmented_copies(inputs, self.draws[row])
@@ -133,9 +135,7 @@ class EngineSums:
             targets = targets.view(-1, len(units), *targets.shape[1:]).repeat_interleave(copies, dim=0).flatten(0, 1)
         if self.records.units is None and copies == 1:
             return Minibatch(inputs, targets, weights)
-        used = torch.from_numpy(by_slot != BLANK).to(weights.device, torch.float64)
-        shares = used / (copies * used.sum(dim=0).clamp(min=1))
-        return Minibatch(inputs, targets, weights, shares.repeat_interleave(copies, dim=0))
+        return Minibatch(inputs, targets, weights, (used / (copies * counts)).repeat_interleave(copies, dim=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -249,6 +249,11 @@ class StackedSums:
         return pad(self.records.targets(slice(None), self.device), (0, 1))
 
     @cached_property
+    def _weights(self) -> Tensor:
+        """The weights [N + 1] of all records, and 0 for a blank place."""
+        return pad(example_weights(self.stack.loss, self._targets[:-1]), (0, 1))
+
+    @cached_property
     def _sparse_inputs(self) -> SparseRecords | None:
         """The inputs of all records, compressed; None unless the data set declares that most of them are 0."""
         declared = self.records.nonzero is not None and self.stack.can_read_sparse_inputs
@@ -260,10 +265,10 @@ class StackedSums:
         place_of_unit = np.empty(len(self.records), dtype=np.int64)
         place_of_unit[units[units != BLANK]] = np.flatnonzero(units != BLANK)
         passes = tuple(self._examples_at_places(part, like)[0] for part in np.split(units, len(units) // size))
-        return _AllRecords(passes=passes, place_of_unit=place_of_unit)
+        return _AllRecords(passes=passes, place_of_unit=place_of_unit, weights=self._weights.to(like))
 
     def _examples_at_places(self, units: NDArray[np.int64], like: Tensor) -> tuple[Examples, Tensor]:
-        """The examples at places [n] or [K, n], and the mask of those that are not blank."""
+        """The examples at places [n] or [K, n], and the mask of their weights."""
         places = units.reshape(-1)
         index = torch.from_numpy(places % (len(self.records) + 1)).to(self.device)  # blanks stand after all records
         inputs: Tensor | SparseRows
@@ -279,7 +284,7 @@ class StackedSums:
         else:
             lengths = self._input_norms_of_all_records.index_select(0, index).to(like.dtype).view(units.shape)
         targets = self._targets.index_select(0, index).view(units.shape)
-        mask = torch.from_numpy(units != BLANK).to(like)
+        mask = self._weights.index_select(0, index).to(like.dtype).view(units.shape)
         return Examples(inputs=inputs, targets=targets, lengths=lengths), mask
 
 
@@ -289,14 +294,16 @@ class _AllRecords:
 
     passes: tuple[Examples, ...]
     place_of_unit: NDArray[np.int64]
+    weights: Tensor
 
     def passes_with_masks(self, batch: Batch) -> Iterator[tuple[Examples, Tensor]]:
-        """Each pass with its mask [K, size]: 1 for the units of a run's batch, else 0."""
+        """Each pass with its mask [K, size]: the weights of the units of a run's batch, else 0."""
         size = len(self.passes[0].targets)
         mask = self.passes[0].lengths.new_zeros(len(batch.sizes), len(self.passes) * size)
         runs = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
         places = self.place_of_unit[batch.units] + mask.shape[1] * runs
-        mask.view(-1)[torch.from_numpy(places).to(mask.device)] = 1
+        units = torch.from_numpy(batch.units).to(mask.device)
+        mask.view(-1)[torch.from_numpy(places).to(mask.device)] = self.weights.index_select(0, units)
         yield from zip(self.passes, torch.split(mask, size, dim=1), strict=True)
 
 
