@@ -199,6 +199,16 @@ class EpochDpEvent(DpEvent):
 
 
 @dataclass(frozen=True)
+class RoundedNumberDpEvent(DpEvent):
+    """One number with Gaussian noise that a run releases, rounded to a lattice: beside the mechanism that has it."""
+
+
+@dataclass(frozen=True)
+class PlacedBatchDpEvent(DpEvent):
+    """One sampled batch whose units have a declared number of places, which they exceed with a tiny probability."""
+
+
+@dataclass(frozen=True)
 class RandomAllocationDpEvent(DpEvent):
     """An epoch of `steps` Gaussian steps; each record is in one of them, drawn uniformly and kept secret."""
 

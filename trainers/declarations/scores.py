@@ -25,7 +25,7 @@ from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_i
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
-from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
+from dpsweep.trainers.randomness import FINE, add_gaussian_noise_on_lattice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -369,7 +369,7 @@ class PrivateHoldout(_MetricScore):
             counts = count_right_and_wrong_units(model, data.holdout, device, loss, places)
         else:
             counts = count_units_in_metric_cells(model, data.holdout, device, metric, places)
-        noisy = add_gaussian_noise_on_lattice(counts, self.count_noise_std, rng)
+        noisy = add_gaussian_noise_on_lattice(counts, self.count_noise_std, rng, FINE)
         if metric is None:
             return noisy_accuracy(float(noisy[0]), float(noisy[1]), self.count_noise_std)
         return metric.estimate(noisy, self.count_noise_std)

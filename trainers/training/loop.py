@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
-from dpsweep.accounting.events.build import compose, repeat
+from dpsweep.accounting.events.build import compose, repeat, with_rounded_noise
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_steps_are_whole_periods
@@ -158,9 +158,10 @@ class _Member:
 
     def outcome(self, model: nn.Module, company: int) -> Outcome:
         progress, parameters = self.progress, trainable_parameters(model)
+        ran = compose(repeat(event, count) for event, count in progress.ran.items())
         moved = () if progress.moved is None else torch.split(progress.moved, [each.numel() for each in parameters])
         return Outcome(
-            event=compose(repeat(event, count) for event, count in progress.ran.items()),
+            event=with_rounded_noise(ran, progress.weights.numel()),
             steps=progress.step,
             diverged=progress.diverged,
             stopped=self.is_active,
