@@ -289,7 +289,9 @@ class Pld:
         return max(0.0, forced * (1 - RELATIVE) - 1e-9) if math.isfinite(forced) else 0.0
 
     def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
-        """The profile under exact noise; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
+        """The profile under exact noise; that of sampled Gaussian steps alone is on a grid for their own reach.
+
+        That grid is the finer one.
 
         A search asks for a whole profile, which takes too many tilts on that grid.
         """

@@ -21,7 +21,8 @@ class ShownSearch:
     `compared` says whether runs are compared with one another, in maps and tables; of tries that nobody may see, the
     winner alone is looked at. `charged` is the statement's sentence on the charge, `starts` the curator's evidence of
     it, with `{charged}` and `{started}` to fill in, `charge` what a charge is for, with `{runs}`. `covered` says what
-    the choice among the points read and what of it stays secret, `not_covered` what the claim assumes of the runs, `bounds` what the accountants' bounds are about.
+    the choice among the points read and what of it stays secret, `not_covered` what the claim assumes of the runs,
+    `bounds` what the accountants' bounds are about.
     `chosen_among` says what the winner is the best of, empty without a choice. `among` precedes the number of points in
     a headline, `note` the table of runs. `outcome` says that a finished search has no winner, where its rule discloses
     that. `to_come` is the number of runs that are not known yet; `adds_up` says that the bill is the sum of its runs'

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
@@ -36,7 +37,7 @@ def _number_of_weights(form: str) -> int:
     widths = _widths_of_linear_maps(tag_or_path_of_class(model), model)
     if widths is not None and not config[ADAPTER]:  # for speed alone: importing torch takes as long as a plan
         sizes = (math.prod(dataset.shape), *widths, max(1, dataset.classes))
-        return sum((before + 1) * after for before, after in zip(sizes, sizes[1:], strict=False))
+        return sum((before + 1) * after for before, after in pairwise(sizes))
     from dpsweep.sweeper.trial.build import make_model
 
     try:

@@ -388,7 +388,10 @@ def _dp_event_of_all_training_steps(
     *,
     public: bool,
 ) -> DpEvent:
-    """The event of all steps on so many weights, each at its noise; the priced steps beyond `steps` are repeated ones, all equal."""
+    """The event of all steps on so many weights, each at its noise.
+
+    The priced steps beyond `steps` are repeated ones, all equal.
+    """
     factors = step_counts_by_noise_factor(bounds, steps)
     steps_by_factor = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
     counts = privacy_event_counts_of_run(
