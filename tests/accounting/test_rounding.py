@@ -41,6 +41,7 @@ from dpsweep.accounting.rounded_noise_price import (
     LOG_RATIO,
     NEAR,
     OVERFULL,
+    SHARE,
     TAIL,
     epsilon_with_rounding,
     log_ratio_of_numbers,
@@ -65,6 +66,11 @@ def _numbers_with_log_ratio(x: float) -> int:
         middle = (least + most) // 2
         least, most = (middle + 1, most) if log_ratio_of_numbers(middle, NEAR, TAIL) < x else (least, middle)
     return least
+
+
+def _log_ratio_of_each(runs: int, delta: float) -> float:
+    """How far each of several composed runs may be, if all are as far: their numbers together are what is bounded."""
+    return log_ratio_of_numbers(runs * _numbers_with_log_ratio(X), NEAR, SHARE * delta) / runs
 
 
 def _laws(x: float) -> tuple[np.ndarray, np.ndarray]:
@@ -116,8 +122,8 @@ def test_winners_of_rounded_tries_cost_no_more_than_the_price(rule: SelectionRul
     delta = DELTA if (rule, tries) in SECRET else 1e-3
     run = compose([ONE, repeat(RoundedNumberDpEvent(), _numbers_with_log_ratio(X))])
     asked, before = (price(rule.search(one, points=4), delta).epsilon for one in (run, ONE))
-    together = tries.count if isinstance(tries, EachPoint) else 1  # numbers of composed runs are as far as sqrt(k) x
-    winners = [_winner(tries, law) for law in _laws(X / math.sqrt(together))]
+    x = _log_ratio_of_each(tries.count, delta) if isinstance(tries, EachPoint) else X  # all runs may be composed
+    winners = [_winner(tries, law) for law in _laws(x)]
     assert before + 2 * X <= asked
     assert _delta(*winners, asked) <= delta
     if (rule, tries) in SECRET:
@@ -126,7 +132,7 @@ def test_winners_of_rounded_tries_cost_no_more_than_the_price(rule: SelectionRul
 
 def test_all_tries_that_are_shown_cost_no_more_than_the_price() -> None:
     run = compose([ONE, repeat(RoundedNumberDpEvent(), _numbers_with_log_ratio(X))])
-    shown = [np.prod(list(itertools.product(law, repeat=3)), axis=1) for law in _laws(X / math.sqrt(3))]
+    shown = [np.prod(list(itertools.product(law, repeat=3)), axis=1) for law in _laws(_log_ratio_of_each(3, 1e-3))]
     asked = price(Composition().search(run, points=3), 1e-3).epsilon
     assert _delta(*shown, asked) <= 1e-3
     assert asked > price(Composition().search(ONE, points=3), 1e-3).epsilon
