@@ -1,33 +1,72 @@
-"""The additional price of floating-point noise over exact noise, for noisy numbers rounded to a lattice."""
+"""What rounded noise and places cost over exact noise: constants that trainers prove, and how a price includes them.
+
+The law of one noisy number is within a factor exp(+-LOG_RATIO) of that under exact noise, given all earlier ones. So
+the joint law of k numbers is within exp(+-x) of the exact one except with a probability of d (`log_ratio_of_numbers`),
+on both neighbours, and a mechanism with the hockey-stick divergence delta(e) under exact noise has at most
+
+    exp(x) delta(e - 2 x) + (1 + exp(e - x)) d
+
+at every e of any sign. This is the divergence of *one try*, its score included: a rule that hides losers raises x as it
+raises epsilon, so its theorem starts from the rounded try.
+*Source*: Dwork, Rothblum, Vadhan 2010 (Boosting and Differential Privacy), Lemma III.2 and Theorem III.3, for x.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-LOG_RATIO = 2.0**-36
+LOG_RATIO = 2.0**-41
 """Bound on the log-ratio of a cell's probability to that under exact noise (`trainers/randomness.py`)."""
 
+NUMBERS_OF_COUNT = 1024
+"""A noisy count is rounded to a lattice that is 32 times finer, so that its intervals hold: its log-ratio is at most
+32 * LOG_RATIO. As both bounds of `log_ratio_of_numbers` grow at least like the square root, it counts as 32^2 numbers.
+"""
+
 OVERFULL = 2.0**-60
-"""Bound on the probability that the units of one step exceed its places (`trainers/data/places.py`): paid in delta."""
+"""Bound on the probability that the units of one step exceed its places (`trainers/data/places.py`): paid in delta.
+
+It is the same on both neighbours, and independent of what a rule draws. So a search pays it as often as a batch is
+expected, in delta alone: nothing multiplies it by exp(epsilon).
+"""
+
+NEAR, FAR = 64.0, 2.0**14
+"""Epsilons up to which d = `tail` * exp(-epsilon) is taken: up to the first for those below it, else up to the last."""
+
+TAIL = 1e-36
+"""The `tail` of a profile, far below every delta that one is read at."""
+
+SHARE = 1e-9
+"""The share of delta that is the `tail` where delta is known."""
 
 
-def epsilon_and_delta_added_by_rounding(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
-    """The epsilon and delta that `numbers` noisy numbers add to the (epsilon, delta) of exact noise.
+def log_ratio_of_numbers(numbers: int, reach: float, tail: float) -> float:
+    """The smaller of two x for so many numbers: for d = 0, or for d = `tail` * exp(-`reach`).
 
-    Let x bound the log-ratio of all numbers' joint law to that of exact noise, except with a probability of d. Each
-    neighbour's law is changed once, so (epsilon + 2 x, exp(x) * delta + (1 + exp(epsilon + x)) * d) holds. The smaller
-    of two bounds is taken: x = numbers * LOG_RATIO with d = 0; and LOG_RATIO * sqrt(2 * numbers * ln(1 / d)) +
-    numbers * LOG_RATIO * (exp(LOG_RATIO) - 1), where d is chosen to add 1e-6 * delta.
-    Source: Dwork, Rothblum, Vadhan 2010, Lemma III.2 and Theorem III.3.
+    Then (1 + exp(e - x)) d is at most 2 `tail` at every e <= `reach`. That also covers noise beyond 16 standard
+    deviations, whose rounding nothing bounds: it has a probability below 2^-188 a number, and `tail` is larger.
 
-    >>> round(epsilon_and_delta_added_by_rounding(270_000 * 5000 * 35, 8.0, 1e-5)[0], 6)
-    5.3e-05
+    >>> f"{log_ratio_of_numbers(270_000 * 5000 * 35, NEAR, TAIL):.1e}", log_ratio_of_numbers(2, NEAR, TAIL) / LOG_RATIO
+    ('1.7e-06', 2.0)
     """
     every = numbers * LOG_RATIO
+    likely = LOG_RATIO * math.sqrt(2 * numbers * (reach - math.log(tail))) + every * math.expm1(LOG_RATIO)
+    return min(every, likely)
+
+
+def epsilon_with_rounding(numbers: int, delta: float, epsilon_at: Callable[[float], float]) -> float:
+    """Epsilon at `delta`, given that of exact noise at every delta: 2 x + epsilon_at(the delta that leaves room).
+
+    Infinity where no room is left.
+    """
     if delta <= 0:
-        return 2 * every, 0.0
-    inverse = epsilon + 2 - math.log(1e-6 * delta)  # d = 1e-6 * delta / exp(epsilon + 2), and x <= 1 below
-    likely = LOG_RATIO * math.sqrt(2 * numbers * inverse) + every * math.expm1(LOG_RATIO)
-    if likely < min(every, 1.0):
-        return 2 * likely, (math.expm1(likely) + 1e-6) * delta
-    return 2 * every, min(1.0, math.expm1(min(every, 700.0)) * delta)  # beyond, no delta below 1 is of use
+        return math.inf
+    if not numbers:
+        return epsilon_at(delta)
+    for reach in (NEAR, FAR):
+        x = log_ratio_of_numbers(numbers, reach, SHARE * delta)
+        left = (1 - 2 * SHARE) * delta * math.exp(-x)
+        if left > 0 and (epsilon := 2 * x + epsilon_at(left)) <= reach:
+            return epsilon
+    return math.inf

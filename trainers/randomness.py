@@ -17,25 +17,32 @@ noisy sum can take depend on the sum (Mironov 2012). One release with float32 no
 
 Invariant: every released noisy number is a multiple of `spacing(noise_std)`, a power of two that depends on the
 declared noise alone. Each multiple stands for a cell, which is an interval of that width. Its probability is within a
-factor exp(+-2**-36) of the probability that exact Gaussian noise on the same sum falls into this cell. Rounding exact
+factor exp(+-2**-41) of the probability that exact Gaussian noise on the same sum falls into this cell. Rounding exact
 noise is post-processing, so a release of k noisy numbers costs the proven cost of exact noise, plus the cost that
-`dpsweep.accounting.rounded_noise_price` adds.
+`dpsweep.accounting.rounded_noise_price` puts into every price. A coarse lattice makes that cost small: cells are 2**-5
+to 2**-4 standard deviations wide. The rounding itself adds at most (2**-4)**2 / 12 = 3.3e-4 of the variance. Counts are
+few, and their intervals take the noise as normal: their cells are 32 times finer, with a factor exp(+-2**-36).
 
-The argument for 2**-36, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
+The argument for 2**-41, in units of the standard deviation; a cell is 2**-5 < h <= 2**-4 wide and may lie anywhere:
 
 * Adding in float64 and rounding to the lattice is one monotone function of the exact sum of two float64 numbers. It is
   the same for neighbours, hence post-processing. Only the number of noise values in an interval of width h matters.
 * Below R, numpy's ziggurat draws from 256 layers of equal weight; in a layer of width x <= 3.92 the values are
   2**-52 * x apart. An interval holds h / (2**-52 * x) of them, at most one more or fewer. Two roundings, of the layer's
   product and of the product with noise_std, move each end by at most one value. So the relative error is at most
-  3 * 3.92 * 2**-41 < 2**-37. Rejections compare numbers of 53 bits with a density above 2**-10 and add 2**-42.
+  3 * 3.92 * 2**-47 < 2**-43. Rejections compare a number of 53 random bits, scaled to the heights of a layer, with the
+  density. A layer's upper height is at most 2.1 times its lower one, so they move the density by less than 2**-50 of
+  itself.
 * Above R, where numpy's own values become sparse (2**-53 / density apart), magnitudes are drawn again by Marsaglia's
-  method from exponentials with 53 random bits below their leading bit. Up to 16 standard deviations, all roundings
-  together move an interval's ends by less than 2**-47, which is 2**-36 of its width. Beyond, exact noise has a
-  probability of 2**-188.
+  method from exponentials with 53 random bits below their leading bit. Up to 16 standard deviations, an exponential is
+  at most 46, and the roundings of its two terms, of ln 2 and of their difference are below 2.8 * 2**-48. Divided by R,
+  and with the roundings of the quotient, the sum and the product with noise_std, an end of the interval moves by less
+  than 2**-47.1. The density at both ends is at most 65.4 times the mean density of a cell there, which makes 2**-41.1;
+  the rejections compare numbers of at most 77 and add 2**-45. Beyond, exact noise has a probability of 2**-188.
 
-2**-36 is the largest of these errors. Not covered: randomness other than Gaussian noise, for example subsampling, whose
-probabilities are correct to 2**-50; a processor that does not round as IEEE 754 says; the time that a draw takes.
+2**-41 is more than the largest of these errors. Not covered: a processor that does not round as IEEE 754 says; the time
+that a draw takes; randomness other than Gaussian noise. A coin of a sample is priced at its rate rounded up to a
+multiple of 2**-53.
 """
 
 from __future__ import annotations
@@ -116,25 +123,30 @@ def _digest_of_texts(size: int, *parts: str) -> bytes:
     return blake2b("".join(f"{len(part)}:{part}" for part in parts).encode(), digest_size=size).digest()
 
 
-_FINENESS = 10  # a cell is at most 2**-10 standard deviations wide: rounding adds less than 1e-7 of the variance
+COARSE = 4
+"""A cell of a step's noise is at most 2**-4 standard deviations wide: rounding adds at most 3.3e-4 of its variance."""
+
+FINE = 9
+"""A cell of a count's noise is 32 times finer: a tail of the count and its noise rises by less than 1 % in its log."""
+
 _R = 3.6541528853610088  # where the tail of numpy's ziggurat begins
 _BITS = 53
 _LEAST, _MOST = 2.0**-900, 2.0**900  # standard deviations at which noise and lattice neither underflow nor overflow
 
 
-def lattice_spacing(noise_std: float) -> float:
-    """The lattice's spacing: the largest power of two that is no more than noise_std * 2**-10; 0 without noise.
+def lattice_spacing(noise_std: float, fineness: int = COARSE) -> float:
+    """The lattice's spacing: the largest power of two that is no more than noise_std * 2**-fineness; 0 without noise.
 
     Errors: ValueError where noise_std is so small or so large that float64 cannot divide exactly by the spacing.
 
-    >>> lattice_spacing(1.0) == 2.0**-10, lattice_spacing(3.0) == 2.0**-9, lattice_spacing(0.0)
+    >>> lattice_spacing(1.0) == 2.0**-4, lattice_spacing(3.0) == 2.0**-3, lattice_spacing(0.0)
     (True, True, 0.0)
     """
     if not noise_std:
         return 0.0
     if not _LEAST <= noise_std <= _MOST:
         raise ValueError(f"Expected noise_std={noise_std} to be 0, or in [{_LEAST:.3g}, {_MOST:.3g}].")
-    return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - _FINENESS)
+    return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - fineness)
 
 
 def standard_normal(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
@@ -148,12 +160,12 @@ def standard_normal(rng: np.random.Generator, shape: int | tuple[int, ...]) -> N
 
 
 def add_gaussian_noise_on_lattice(
-    exact: NDArray[np.float64], noise_std: float, rng: np.random.Generator
+    exact: NDArray[np.float64], noise_std: float, rng: np.random.Generator, fineness: int = COARSE
 ) -> NDArray[np.float64]:
     """The exact numbers plus Gaussian noise, rounded to the lattice."""
     if not noise_std:
         return exact
-    cell = lattice_spacing(noise_std)
+    cell = lattice_spacing(noise_std, fineness)
     noisy: NDArray[np.float64] = np.rint((exact + noise_std * standard_normal(rng, exact.shape)) / cell) * cell
     return noisy
 

@@ -19,16 +19,18 @@ from typing import ClassVar
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
     check_delta,
+    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_steps,
 )
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, size_records_and_noise_of_fixed_step
+from dpsweep.accounting.events.build import DpEvent, number_of_rounded_numbers, size_records_and_noise_of_fixed_step
 from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled
 from dpsweep.accounting.references import BALLE_2018, KAIROUZ_2015, Work
+from dpsweep.accounting.rounded_noise_price import epsilon_with_rounding
 
 KINDS_OF_STEP = 50
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
@@ -62,8 +64,13 @@ class Classical:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The smaller of basic and advanced composition; 0 without an access, infinity for an access without noise."""
-        check_delta(delta)
+        event, delta = event_and_delta_without_batches(event, delta)
         steps = self._steps_at_noise_of_adjacency(event, Adjacency(adjacency))
+        return epsilon_with_rounding(
+            number_of_rounded_numbers(event), delta, lambda left: self._epsilon_of_exact_noise(steps, left)
+        )
+
+    def _epsilon_of_exact_noise(self, steps: tuple[GaussianSteps, ...], delta: float) -> float:
         if not steps:
             return 0.0
         if any(step.noise_multiplier == 0 for step in steps):

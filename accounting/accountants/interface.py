@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -12,13 +13,15 @@ import numpy as np
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
-    leaves_with_counts,
+    mechanisms_with_counts,
     rate_and_noise_of_gaussian_step_or_none,
     size_records_and_noise_of_fixed_step,
+    split_off_batches,
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.rounded_noise_price import OVERFULL
 from dpsweep.accounting.validation import fraction
 
 
@@ -40,7 +43,8 @@ class Accountant(Protocol):
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """A lower bound on the true epsilon by this accountant's own analysis; 0 if it has none.
 
-        It cross-checks other accountants, and is never a claim.
+        It cross-checks other accountants, and is never a claim. It is that of exact noise: rounding is post-processing
+        of it, which may make the true epsilon a little smaller.
         """
 
 
@@ -64,8 +68,8 @@ _PARTS: Mapping[Adjacency, Recent[GaussianPart]] = {adjacency: Recent(most=64) f
 
 
 def gaussian_part(event: DpEvent, adjacency: Adjacency) -> GaussianPart:
-    """A composition as its Gaussian steps, and its other leaves with their multiplicities."""
-    leaves = leaves_with_counts(event)
+    """A composition as its Gaussian steps, and its other mechanisms with their multiplicities."""
+    leaves = mechanisms_with_counts(event)
     known = _PARTS[adjacency].find_kept_value(leaves)
     return (
         _PARTS[adjacency].keep_value(leaves, _split_leaves_into_steps_and_others(leaves, adjacency))
@@ -81,8 +85,21 @@ def _split_leaves_into_steps_and_others(leaves: Sequence[tuple[DpEvent, int]], a
         if step is None:
             others.append((leaf, count))
         else:
-            steps.append(GaussianSteps(sample_rate=step[0], noise_multiplier=step[1], count=count))
+            rate = math.ceil(step[0] * _COIN) / _COIN
+            steps.append(GaussianSteps(sample_rate=rate, noise_multiplier=step[1], count=count))
     return tuple(steps), tuple(others)
+
+
+_COIN = 2**53
+"""A coin that compares a number of 53 random bits with a rate comes up at the rate rounded up to a multiple of 2^-53.
+"""
+
+
+def event_and_delta_without_batches(event: DpEvent, delta: float) -> tuple[DpEvent, float]:
+    """The event without placed batches, and what their probability to exceed their places leaves of delta, or 0."""
+    check_delta(delta)
+    event, batches = split_off_batches(event)
+    return event, max(0.0, delta - batches * OVERFULL)
 
 
 def limit_noise_levels_of_steps(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon_or_none
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
-    check_delta,
+    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_fixed_batches,
     limit_noise_levels_of_steps,
@@ -27,9 +27,11 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     compose,
+    number_of_rounded_numbers,
     poisson_gaussian,
     repeat,
     size_records_and_noise_of_fixed_step,
+    split_off_batches,
 )
 from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint, Tries
 from dpsweep.accounting.events.types import (
@@ -70,9 +72,12 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     invert_profile,
 )
 from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
+from dpsweep.accounting.profiles.rounded import Rounded
 from dpsweep.accounting.profiles.selection_envelope import BestOf, clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
+from dpsweep.accounting.rounded_noise_price import NEAR, OVERFULL, epsilon_with_rounding, log_ratio_of_numbers
+from dpsweep.accounting.rounded_noise_price import TAIL as TAIL_OF_PROFILE
 
 CACHE_SIZE = 8
 """The number of cached distributions; each may take about 100 MB."""
@@ -251,17 +256,18 @@ class Pld:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """Epsilon of the convolved distributions; 0 without an access, infinity for an access without noise."""
-        check_delta(delta)
+        event, delta = event_and_delta_without_batches(event, delta)
+        if not delta:
+            return math.inf
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         separate = approximate_dp_epsilon_or_none(
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
-        return (
-            separate
-            if separate is not None
-            else max(0.0, self._profile_on_finest_grid(event, adjacency).epsilon(delta))
-        )
+        if separate is not None:
+            return separate
+        exact = self._profile_on_finest_grid(event, adjacency)
+        return max(0.0, epsilon_with_rounding(number_of_rounded_numbers(event), delta, exact.epsilon))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
@@ -288,22 +294,33 @@ class Pld:
 
         Raises `UnsupportedEvent` where there is no profile.
         """
-        return _total_variation_of_profile(self._profile_on_finest_grid(event, Adjacency(adjacency)))
+        event, batches = split_off_batches(event)
+        exact = _total_variation_of_profile(self._profile_on_finest_grid(event, Adjacency(adjacency)))
+        moved = math.expm1(log_ratio_of_numbers(number_of_rounded_numbers(event), NEAR, TAIL_OF_PROFILE))
+        return min(1.0, exact + moved + 2 * TAIL_OF_PROFILE + batches * OVERFULL)
 
     def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
-        """The profile; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
+        """The profile under exact noise; that of sampled Gaussian steps alone is on a finer grid, for their own reach.
 
         A search asks for a whole profile, which takes too many tilts on that grid.
         """
         steps, others = gaussian_part(event, adjacency)
         sampled = [step for step in steps if step.sample_rate < 1 and step.noise_multiplier > 0]
         if others or len(sampled) < max(1, len(steps)) or sum(step.count for step in steps) == 1:
-            return self.profile(event, adjacency)
+            return self._profile_of_exact_noise(event, adjacency)
         steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
         return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), _largest_loss_of_step, finer), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
-        """The privacy profile of an event: in closed form for a single leaf, by convolution for a composition."""
+        """The privacy profile of an event, with the rounding of its noise and its batches' places."""
+        event, batches = split_off_batches(event)
+        exact, numbers = self._profile_of_exact_noise(event, adjacency), number_of_rounded_numbers(event)
+        if not numbers and not batches:
+            return exact
+        return Rounded(inner=exact, numbers=numbers, overfull=batches * OVERFULL)
+
+    def _profile_of_exact_noise(self, event: DpEvent, adjacency: Adjacency) -> Profile:
+        """The profile of mechanisms: in closed form for a single one, by convolution for a composition."""
         steps, others = gaussian_part(event, Adjacency(adjacency))
         unknown = [leaf for leaf, _ in others if type(leaf) not in (*_PROFILES, TruncatedSubsampledGaussianDpEvent)]
         if unknown:

@@ -14,16 +14,18 @@ from typing import ClassVar
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
     check_delta,
+    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_steps,
 )
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.build import DpEvent, number_of_rounded_numbers
 from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_text_rounded_down
 from dpsweep.accounting.references import GOPI_2021, Work
+from dpsweep.accounting.rounded_noise_price import epsilon_with_rounding
 
 SMALLEST_DELTA = 1e-10
 """Below this delta, the library is limited by its own floating-point precision."""
@@ -57,7 +59,12 @@ class Prv:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The library's upper bound; 0 without an access, infinity for an access without noise."""
-        return self._lower_and_upper_epsilon(event, delta, adjacency)[1]
+        event, delta = event_and_delta_without_batches(event, delta)
+        return epsilon_with_rounding(
+            number_of_rounded_numbers(event),
+            delta,
+            lambda share: self._lower_and_upper_epsilon(event, share, adjacency)[1],
+        )
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The library's lower bound."""

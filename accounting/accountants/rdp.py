@@ -20,13 +20,21 @@ from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
     check_delta,
+    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_fixed_batches,
     limit_noise_levels_of_steps,
 )
 from dpsweep.accounting.accountants.random_allocation import random_allocation_renyi_curve
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, black_box, compose, leaves_with_counts, repeat
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    black_box,
+    compose,
+    leaves_with_counts,
+    number_of_rounded_numbers,
+    repeat,
+)
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -41,6 +49,7 @@ from dpsweep.accounting.events.types import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.references import BALLE_2020, MIRONOV_2017, MIRONOV_2019, Work
+from dpsweep.accounting.rounded_noise_price import LOG_RATIO, epsilon_with_rounding
 
 RATIO = 1.015
 """The ratio of consecutive values of order - 1: the best order on the grid loses less than a relative 3e-5."""
@@ -95,21 +104,27 @@ class Rdp:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The smallest conversion over all orders; 0 without an access, infinity for an access without noise."""
-        check_delta(delta)
+        event, delta = event_and_delta_without_batches(event, delta)
+        if not delta:
+            return math.inf
         separate = approximate_dp_epsilon_or_none(
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency)
         )
         if separate is not None:
             return separate
         event, used = _event_with_pure_claims_and_delta_sum(event)
-        if used >= delta:
-            return math.inf
         near = self._accountant_without_large_orders
-        curve = near.renyi_curve(event, adjacency)
-        epsilon = near.epsilon_from_curve(curve, delta - used)
-        if near is self or float(curve[-1]) >= FAR_FROM * epsilon + 1:
-            return epsilon
-        return self.epsilon_from_curve(self.renyi_curve(event, adjacency), delta - used)
+        curve = near._curve_of_exact_noise(event, adjacency) if used < delta else None
+
+        def epsilon_of_exact_noise(share: float) -> float:
+            if curve is None or used >= share:
+                return math.inf
+            epsilon = near.epsilon_from_curve(curve, share - used)
+            if near is self or float(curve[-1]) >= FAR_FROM * epsilon + 1:
+                return epsilon
+            return self.epsilon_from_curve(self._curve_of_exact_noise(event, adjacency), share - used)
+
+        return epsilon_with_rounding(number_of_rounded_numbers(event), delta, epsilon_of_exact_noise)
 
     @cached_property
     def _accountant_without_large_orders(self) -> Rdp:
@@ -126,7 +141,16 @@ class Rdp:
         return 0.0
 
     def renyi_curve(self, event: DpEvent, adjacency: Adjacency) -> renyi.Curve:
-        """Renyi divergence of the whole event at each of `orders`, shape [len(orders)]."""
+        """Renyi divergence of the whole event at each of `orders`, shape [len(orders)]; batches have room.
+
+        Laws within exp(+-x) of two others have a divergence that is larger by at most x (2 a - 1) / (a - 1) at order a,
+        since the integral of p^a q^(1 - a) grows by at most exp(a x + (a - 1) x).
+        """
+        orders = np.array(self.orders)
+        rounding = number_of_rounded_numbers(event) * LOG_RATIO * (2 * orders - 1) / (orders - 1)
+        return np.asarray(self._curve_of_exact_noise(event, adjacency) + rounding)
+
+    def _curve_of_exact_noise(self, event: DpEvent, adjacency: Adjacency) -> renyi.Curve:
         total = np.zeros(len(self.orders))
         steps, others = gaussian_part(event, adjacency)
         for step in limit_noise_levels_of_steps(steps, KINDS_OF_STEP):

@@ -199,6 +199,16 @@ class EpochDpEvent(DpEvent):
 
 
 @dataclass(frozen=True)
+class RoundedNumberDpEvent(DpEvent):
+    """One number with Gaussian noise that a run releases, rounded to a lattice: beside the mechanism that has it."""
+
+
+@dataclass(frozen=True)
+class PlacedBatchDpEvent(DpEvent):
+    """One sampled batch whose units have a declared number of places, which they exceed with a tiny probability."""
+
+
+@dataclass(frozen=True)
 class RandomAllocationDpEvent(DpEvent):
     """An epoch of `steps` Gaussian steps; each record is in one of them, drawn uniformly and kept secret."""
 
@@ -402,27 +412,34 @@ class _Versioned:
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """Repeated Gaussian steps that differ only in their noise, beside a step without noise: a tenth as long."""
+    """Repeated Gaussian steps that differ only in their noise, beside a step without noise: a tenth as long.
+
+    `others` are the events that follow them in the composition.
+    """
 
     step: Event
     noise_multipliers: tuple[Noise, ...]
     counts: tuple[Count, ...]
+    others: Annotated[tuple[Event, ...], OMITTED] = ()
 
     def expand_to_composition(self) -> ComposedDpEvent:
         """The composition that the table describes."""
         if _noise_multiplier_of_step(self.step) != 0:
             raise TypeError("Expected a table to have a step without noise.")
         rows = zip(self.noise_multipliers, self.counts, strict=True)
-        return ComposedDpEvent(
-            [SelfComposedDpEvent(_step_with_noise(self.step, noise), count) for noise, count in rows]
-        )
+        steps = (SelfComposedDpEvent(_step_with_noise(self.step, noise), count) for noise, count in rows)
+        return ComposedDpEvent([*steps, *self.others])
 
 
 def _table_form_of_repeated_steps(events: Sequence[DpEvent]) -> dict[str, Any] | None:
     """A table for repeated steps that differ only in their noise, a tenth as long; None for other events."""
-    repeated = [event for event in events if isinstance(event, SelfComposedDpEvent)]
-    noises = [_noise_multiplier_of_step(event.event) for event in repeated]
-    if len(repeated) < len(events) or None in noises:
+    repeated = [
+        event
+        for event in events
+        if isinstance(event, SelfComposedDpEvent) and _noise_multiplier_of_step(event.event) is not None
+    ]
+    others = events[len(repeated) :]
+    if not repeated or [*repeated, *others] != list(events):
         return None
     sampling = _step_fields_without_noise(repeated[0].event)
     if any(_step_fields_without_noise(event.event) != sampling for event in repeated):
@@ -430,9 +447,9 @@ def _table_form_of_repeated_steps(events: Sequence[DpEvent]) -> dict[str, Any] |
     return {
         TYPE: TABLE,
         "step": _event_to_json_form(_step_with_noise(repeated[0].event, 0.0)),
-        "noise_multipliers": noises,
+        "noise_multipliers": [_noise_multiplier_of_step(event.event) for event in repeated],
         "counts": [event.count for event in repeated],
-    }
+    } | ({"others": [_event_to_json_form(event) for event in others]} if others else {})
 
 
 def _noise_multiplier_of_step(step: DpEvent) -> float | None:

@@ -25,6 +25,14 @@ class DeclaredRun(Protocol):
         """Whether the noise of its score is to be solved for."""
 
     @property
+    def noisy_counts_of_score(self) -> int:
+        """The number of noisy counts that its score releases."""
+
+    @property
+    def noisy_counts_of_card(self) -> int:
+        """The number of noisy counts that a card on its model releases."""
+
+    @property
     def training_event_key(self) -> Hashable:
         """All that determines the training event, except the noise: runs of equal kinds share one event."""
 

@@ -81,6 +81,8 @@ class PricedPlan:
         ]
         for trial in trials:
             if trial.id in finals:
-                first = replace(first, final=trial.event)
+                first = replace(
+                    first, final=trial.event if first.final is None else first.final.composed_with(trial.event)
+                )
         event = self.rule.event([first, *others])
         return event, self.panel.quote(event, plan.delta, plan.adjacency, plan.unit)

@@ -70,10 +70,14 @@ class SearchSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CardTerms:
-    """The card that a search is to have: `exact` if nothing protects its records, and the threshold that it uses."""
+    """The card that a search is to have: `exact` if nothing protects its records, and the threshold that it uses.
+
+    `counts` is the most noisy counts that it has, which the runs declare.
+    """
 
     exact: bool
     threshold: float | str | None
+    counts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +147,8 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     )
     if spec.card is None:
         return priced
-    return search_priced_with_card(priced, spec.card, panel=terms.panel, delta=spec.delta, budget=spec.budget)
+    card = replace(spec.card, counts=max((run.final or run).noisy_counts_of_card for run in runs))
+    return search_priced_with_card(priced, card, panel=terms.panel, delta=spec.delta, budget=spec.budget)
 
 
 def search_priced_with_card(
@@ -156,11 +161,11 @@ def search_priced_with_card(
     adjacency = budget.adjacency
 
     def epsilon_at_noise(noise: float) -> float:
-        query = Card(noise_std=noise).event_with_query(PlanEvent(training=no_access()), adjacency)
+        query = Card(noise_std=noise, counts=card.counts).event_with_query(PlanEvent(training=no_access()), adjacency)
         return panel.epsilon(query, delta, adjacency)
 
     noise = 0.0 if card.exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon)
-    priced = Card(noise_std=noise, threshold=card.threshold)
+    priced = Card(noise_std=noise, counts=0 if card.exact else card.counts, threshold=card.threshold)
     event = priced.event_with_query(search.event, adjacency)
     return replace(search, event=event, quote=panel.quote(event, delta, adjacency, budget.unit), card=priced)
 

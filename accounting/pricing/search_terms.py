@@ -10,7 +10,7 @@ from dpsweep.accounting.accountants.interface import gaussian_part, plan_epsilon
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent, leaves_with_counts
+from dpsweep.accounting.events.build import PlanEvent, mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import (
@@ -140,7 +140,7 @@ class SearchTerms:
 
     @staticmethod
     def _has_many_kinds_of_step(event: PlanEvent) -> bool:
-        return any(len(leaves_with_counts(part)) > FEW_KINDS for part in event.events_by_population.values())
+        return any(len(mechanisms_with_counts(part)) > FEW_KINDS for part in event.events_by_population.values())
 
     def rough_noise_for_target(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """An approximation of `noise`, by Renyi curves alone, which are cheap."""

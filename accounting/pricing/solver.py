@@ -25,6 +25,7 @@ from dpsweep.accounting.events.build import (
     gaussian,
     no_access,
     noisy_table,
+    with_rounded_counts,
     worst_plan_event_per_population,
 )
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
@@ -212,7 +213,8 @@ def _final_run_noises_and_score_noise(
         noises = given_or_default_noises(finals, trained)
     if not any(run.is_score_noise_open for run in finals):
         return noises, None
-    return noises, noise_for_epsilon(lambda noise: _score_event(noise, terms), allowed)
+    counts = max(run.noisy_counts_of_score for run in finals)
+    return noises, noise_for_epsilon(lambda noise: _score_event(noise, counts, terms), allowed)
 
 
 def _event_of_final_run_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
@@ -220,9 +222,10 @@ def _event_of_final_run_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent
     return terms.rule.event([PlanEvent(training=no_access(), final=final)])
 
 
-def _score_event(noise: float, terms: SearchTerms) -> PlanEvent:
-    """The event of one score with noise of this standard deviation on each count."""
-    return PlanEvent(training=no_access(), validation=noisy_table(noise_std=noise, adjacency=terms.adjacency))
+def _score_event(noise: float, counts: int, terms: SearchTerms) -> PlanEvent:
+    """The event of one score of so many counts, with noise of this standard deviation on each."""
+    table = noisy_table(noise_std=noise, adjacency=terms.adjacency)
+    return PlanEvent(training=no_access(), validation=with_rounded_counts(table, counts))
 
 
 def _solved_score_noise_if_open(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:
@@ -236,8 +239,10 @@ def _solved_score_noise_if_open(runs: Sequence[DeclaredRun], terms: SearchTerms,
         raise BadInput("Expected a privacy.noise_multiplier at which training has a price, got epsilon inf: raise it.")
 
     def score_events(noise: float) -> list[PlanEvent]:
-        score = _score_event(noise, terms)
-        return [score if run.final is None else replace(score, final=score) for run in runs]
+        scores = {run.noisy_counts_of_score: None for run in runs}
+        by_counts = {counts: _score_event(noise, counts, terms) for counts in scores}
+        every = [(run, by_counts[run.noisy_counts_of_score]) for run in runs]
+        return [score if run.final is None else replace(score, final=score) for run, score in every]
 
     return replace(terms, rule=terms.rule.rule_to_solve_score_noise_under, shared=False).least_noise_for_target(
         score_events, allowed

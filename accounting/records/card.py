@@ -26,10 +26,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dpsweep.accounting.codec import OMITTED, NonNegative, PositiveInt, Stored, StoredForm, parse_json_file_or_none
+from dpsweep.accounting.codec import (
+    OMITTED,
+    Count,
+    NonNegative,
+    PositiveInt,
+    Stored,
+    StoredForm,
+    parse_json_file_or_none,
+)
 from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table
+from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table, with_rounded_counts
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
@@ -64,7 +72,8 @@ class Card(Stored):
     """The one query on a sealed part about the model that is handed over: tables of counts, read together.
 
     A unit adds at most 1 in L2 norm to each table, and so to all k of them together if each is scaled by 1 / sqrt(k).
-    `noise_std` is the standard deviation of the noise on the scaled counts, 0 for public records.
+    `noise_std` is the standard deviation of the noise on the scaled counts, 0 for public records; `counts` is the most
+    counts that both tables have, which it is charged for.
 
     *Guarantee*: for a unit in the sealed part, the model has the same law on both neighbours, so the query is one
     Gaussian mechanism; for any other unit it is post-processing of the model.
@@ -75,6 +84,7 @@ class Card(Stored):
     """
 
     noise_std: NonNegative
+    counts: Annotated[Count, OMITTED] = 0
     threshold: Annotated[float | str | None, _THRESHOLD, OMITTED] = None
 
     def noise_std_of_counts(self, tables: int) -> float:
@@ -88,8 +98,10 @@ class Card(Stored):
 
     def event_with_query(self, event: PlanEvent, adjacency: Adjacency) -> PlanEvent:
         """The event of a search, with the query beside it."""
-        query = None if self.is_exact else noisy_table(noise_std=self.noise_std, adjacency=adjacency)
-        return replace(event, sealed=query)
+        if self.is_exact:
+            return replace(event, sealed=None)
+        query = noisy_table(noise_std=self.noise_std, adjacency=adjacency)
+        return replace(event, sealed=with_rounded_counts(query, self.counts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.records.card import Card, sealed_charge_of_config
+from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.stored_names.format_defaults import (
     defaults_of_plan_or_config_part,
     with_defaults,
@@ -88,8 +89,8 @@ def priced_events_of_runs(
                 "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
                 "others have a price."
             ) from cause
-        final = events.worst_plan_event_per_population(points).final
-        return (PlanEvent(training=training, validation=events.compose(scored) if scored else None, final=final),)
+        validation = events.compose(scored) if scored else None
+        return (replace(events.worst_plan_event_per_population(points), training=training, validation=validation),)
     if not spares and turns is None:
         return tuple(points)
     runs = points if turns is None else _costliest_event_per_turn(points, turns)
@@ -228,7 +229,7 @@ class Trial(Stored):
     @property
     def event_with_final_run(self) -> PlanEvent:
         """The event that a rule is priced over: that of the run, and that of the final run if there may be one."""
-        return self.event if self.final is None else replace(self.event, final=self.final.event)
+        return self.event if self.final is None else replace(self.event, final=self.final.event_with_final_run)
 
     def fields_for_identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
@@ -495,6 +496,7 @@ def _parse_plan(content: bytes, path: Path) -> Plan:
         raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
     with turn_read_errors_into_refusal(f"plan={path}"):
         plan = Plan.from_json(form)
+        rule_from_config(plan.rule).require_priced_populations(trial.event_with_final_run for trial in plan.trials)
         if plan.id != form["id"]:
             raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
     return plan

@@ -57,7 +57,7 @@ class Composition(SelectionRule):
         require_at_least_one_point(n_points)
         return Draw(tries=tuple(range(n_points)))
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all points, for the training records and for the held-out records."""
         scored = [trial.validation for trial in trials if trial.validation is not None]
         return PlanEvent(

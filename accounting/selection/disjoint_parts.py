@@ -58,6 +58,6 @@ class DisjointParts(Composition):
         """Only plans with a final run are run."""
         return event.final is not None and super().is_event_charged_for_trials(event, trials)
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all points on their part, and a final run of the worst point on the other part."""
-        return replace(super().event(trials), final=events.worst_plan_event_per_population(trials).final)
+        return replace(super()._event_of_points(trials), final=events.worst_plan_event_per_population(trials).final)

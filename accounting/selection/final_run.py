@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from dpsweep.accounting.errors import BadInput
@@ -124,13 +124,12 @@ class Final(SelectionRule):
         """The search's own draw."""
         return self.rule.draw_tries(n_points, rng)
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search composed with one final run of the worst point, for each population."""
-        search, final = self.rule.event(trials), events.worst_plan_event_per_population(trials).final
-        if final is None:
-            return search
-        scored = [part for part in (search.validation, final.validation) if part is not None]
-        return PlanEvent(
-            training=events.compose([search.training, final.training]),
-            validation=events.compose(scored) if scored else None,
-        )
+        search, final = self._search_and_worst_final_run(trials)
+        return search if final is None else search.composed_with(final)
+
+    def _search_and_worst_final_run(self, trials: Sequence[PlanEvent]) -> tuple[PlanEvent, PlanEvent | None]:
+        """The event of the search alone, and that of the worst final run; None if no point has one."""
+        search = self.rule.event([replace(trial, final=None) for trial in trials])
+        return search, events.worst_plan_event_per_population(trials).final

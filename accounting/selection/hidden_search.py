@@ -135,7 +135,7 @@ class HiddenSearchRule(SelectionRule):
         """The search's own draw; it may be empty."""
         return self._hidden_search_with_checked_count(n_points).draw_tries(n_points, rng)
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search over these points."""
         return self._hidden_search_with_checked_count(len(trials)).over(trials)
 

@@ -4,6 +4,7 @@ The honesty of a sweep depends on keeping these three answers together. Planner,
 of them knows a rule by name. Invariants of every rule:
 
 * `event` prices the whole search, for every possible result of `draw`; it never depends on the actual draw.
+* `populations` names the records whose accesses the rule prices. A point that reads others is refused, never dropped.
 * `kind` names the kind of search that runs; a plan runs only if its event is the rule's over its points.
 * `discloses` lists all results that the curator may release. The price covers no other result.
 * `draw` takes its randomness from the given generator; a secret one is stored before the first run, and never repeated,
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
@@ -25,8 +26,8 @@ from typing import Annotated, Any
 
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
-from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, to_json
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import FINAL, DpEvent, PlanEvent, to_json
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form, class_name_as_written
 
 
@@ -41,6 +42,10 @@ class Disclosure(StrEnum):
 
 THE_WINNER = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
 """The results that a rule that hides losers may release."""
+
+
+SEARCHED = frozenset({"training", "validation"})
+"""The populations that the runs of every search may read: the training and the held-out records."""
 
 
 class Proposals(StrEnum):
@@ -221,9 +226,34 @@ class SelectionRule(Checked, ABC):
     def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """Draws the tries among `n_points` points."""
 
-    @abstractmethod
+    @property
+    def populations(self) -> frozenset[str]:
+        """The populations of a point's event that the rule prices; a final run reads those of a point."""
+        if self.final_run_terms is None:
+            return SEARCHED
+        return SEARCHED | {f"{FINAL} {name}" for name in SEARCHED}
+
+    def require_priced_populations(self, trials: Iterable[PlanEvent]) -> None:
+        """Raises `UnsupportedEvent` if a point has a population that the rule does not price."""
+        known = self.populations
+        for trial in trials:
+            if unknown := trial.events_by_population.keys() - known:
+                raise UnsupportedEvent(
+                    f"Expected a point under {self.name} to read {', '.join(sorted(known))} records alone, got "
+                    f"{', '.join(sorted(unknown))} ones, which it does not price."
+                )
+
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The privacy event of the whole search over points with these events."""
+        """The privacy event of the whole search over points with these events.
+
+        Raises `UnsupportedEvent` if a point has a population that the rule does not price.
+        """
+        self.require_priced_populations(trials)
+        return self._event_of_points(trials)
+
+    @abstractmethod
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The event, for points whose populations the rule prices."""
 
     def search(self, run: DpEvent | PlanEvent, points: int) -> PlanEvent:
         """The privacy event of a search over so many points with the event `run`, and of a final run like them, if any.

@@ -72,7 +72,7 @@ class NoisyMax(SelectionRule):
             handicaps=tuple(-self.noise_scale * math.log(rng.expovariate(1.0)) for _ in range(n_points)),
         )
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all runs for the training records, one noisy maximum for the held-out ones."""
         require_at_least_one_point(len(trials))
         scored = any(trial.validation is not None for trial in trials)
@@ -129,6 +129,6 @@ class NoisyMax(SelectionRule):
 class _OneScore(Composition):
     """The cost of one point's score, whatever the number of points."""
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The first point's event."""
-        return super().event(trials[:1])
+        return super()._event_of_points(trials[:1])

@@ -9,7 +9,7 @@ from enum import StrEnum
 from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_that_class_cites
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import FinalRunTerms, Use, require_at_least_one_point
@@ -89,18 +89,14 @@ class Subsampled(Final):
             ),
         )
 
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The sampled search composed with one final run of the worst point, for each population."""
         require_at_least_one_point(len(trials))
-        search, worst = self.rule.event(trials), events.worst_plan_event_per_population(trials)
-        final = worst.final or worst
-        return PlanEvent(
-            training=self._event_of_sampled_search_and_final_run(search.training, final.training),
-            validation=None
-            if search.validation is None
-            else self._event_of_sampled_search_and_final_run(search.validation, final.validation),
+        search, final = self._search_and_worst_final_run(trials)
+        sampled = {
+            name: events.poisson_sampled(part, sample_rate=self.rate)
+            for name, part in search.events_by_population.items()
+        }
+        return PlanEvent.from_events_by_population(sampled).composed_with(
+            final or events.worst_plan_event_per_population(trials)
         )
-
-    def _event_of_sampled_search_and_final_run(self, search: DpEvent, final: DpEvent | None) -> DpEvent:
-        sampled = events.poisson_sampled(search, sample_rate=self.rate)
-        return sampled if final is None else events.compose([sampled, final])

@@ -20,9 +20,9 @@ class ShownSearch:
 
     `compared` says whether runs are compared with one another, in maps and tables; of tries that nobody may see, the
     winner alone is looked at. `charged` is the statement's sentence on the charge, `starts` the curator's evidence of
-    it, with `{charged}` and `{started}` to fill in, `charge` what a charge is for, with `{runs}`. `noisy_runs` are the
-    runs that a sum over noisy numbers is about. `covered` says what the choice among the points read and what of it
-    stays secret, `not_covered` what the claim assumes of the runs, `bounds` what the accountants' bounds are about.
+    it, with `{charged}` and `{started}` to fill in, `charge` what a charge is for, with `{runs}`. `covered` says what
+    the choice among the points read and what of it stays secret, `not_covered` what the claim assumes of the runs,
+    `bounds` what the accountants' bounds are about.
     `chosen_among` says what the winner is the best of, empty without a choice. `among` precedes the number of points in
     a headline, `note` the table of runs. `outcome` says that a finished search has no winner, where its rule discloses
     that. `to_come` is the number of runs that are not known yet; `adds_up` says that the bill is the sum of its runs'
@@ -33,7 +33,6 @@ class ShownSearch:
     charged: str
     starts: str
     charge: str
-    noisy_runs: str
     to_come: int
     covered: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
@@ -82,7 +81,6 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
         charged="Every run was charged before it started, and stays charged whatever its outcome.",
         starts="Runs charged: {charged}, started: {started}.",
         charge="{runs}",
-        noisy_runs="all runs together",
         to_come=_final_runs_to_come(rule, runs),
         covered=(compared,) if several or plan.proposed else (),
         adds_up=plan.priced_events == tuple(trial.event for trial in plan.trials),
@@ -133,7 +131,6 @@ def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -
         "its outcome.",
         starts="Searches charged: {charged}, tries started: {started}.",
         charge="the search",
-        noisy_runs="each run",
         to_come=0 if runs.over else _final_runs_to_come(rule, runs),
         covered=(secret,),
         not_covered=("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",),

@@ -347,7 +347,7 @@ def first_noise_multiplier(trial: Trial) -> float | None:
 
 def noise_multipliers_of_steps(trial: Trial) -> list[float | None]:
     """The noise multiplier of each distinct step of a trial's event; None for a step that is not Gaussian."""
-    leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
+    leaves = [leaf for leaf, _ in events.mechanisms_with_counts(trial.event.training)]
     steps = (
         events.rate_and_noise_of_gaussian_step_or_none(leaf)
         or events.size_records_and_noise_of_fixed_step(leaf)

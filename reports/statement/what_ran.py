@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import delta_text_rounded_up, text_with_all_digits
+from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.step_log import number_of_priced_steps
-from dpsweep.accounting.rounded_noise_price import LOG_RATIO, epsilon_and_delta_added_by_rounding
+from dpsweep.accounting.rounded_noise_price import LOG_RATIO, NUMBERS_OF_COUNT
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import tag_of_path
-from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.formatting import count_text, enumeration_text
 from dpsweep.reports.content.sweep_table import Conduct
@@ -169,8 +168,9 @@ TINY = "; a claim at a delta below that takes them, and the secret number of tri
 _BASIS = (
     "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice whose "
     f"spacing depends on the noise alone. The probability of each noisy number is within a factor of "
-    f"exp({LOG_RATIO:.2g}) of its probability under exact noise (Mironov 2012 shows how other floating-point noise "
-    "leaks)."
+    f"exp({LOG_RATIO:.2g}) of its probability under exact noise, that of a count within exp({32 * LOG_RATIO:.2g}) "
+    "(Mironov 2012 shows how other floating-point noise leaks). The price of one try includes these factors, before "
+    "the rule by which the search chooses (Dwork, Rothblum, Vadhan 2010, Theorem III.3)."
 )
 _ASSUMED = (
     "This assumes that the processor rounds as IEEE 754 requires and that the output of AES cannot be distinguished "
@@ -182,39 +182,26 @@ _ASSUMED = (
 
 
 def floating_point_line(context: Context) -> Line:
-    """The line on floating point: the cost over all runs, or per run where the number of runs is secret.
+    """The line on floating point: the noisy numbers of a run, whose rounding the claim includes.
 
     A delta below the resolution of uniform draws of 53 bits adds an assumption.
     """
-    sweep, topic, bill = context.sweep, "Floating point", context.bill
+    sweep, bill = context.sweep, context.bill
     tiny = TINY if 0 < bill.delta < RESOLVED else ""
-    assumed = _ASSUMED.format(unit=sweep.plan.unit, units=UNITS, tiny=tiny)
-    shows_all = sweep.shown.compared or context.audience is Audience.CURATOR
-    results = [result for trial, result in sweep.results_by_trial.items() if shows_all or trial == sweep.winner_id]
-    if any(result.event is not None and result.parameters is None for result in results):
-        raise BadInput("Expected each result of a run to say how many noisy numbers a step has.")
-    sizes = [result.parameters for result in results if result.parameters is not None]
-    if not sizes:
-        return EvidenceLevel.STATED.make_statement_line(
-            topic,
-            f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended yet.",
-            _BASIS,
-            assumed,
-        )
-    steps = max(max(trial.config["steps"], number_of_priced_steps(trial)) for trial in sweep.plan.all_runs)
-    attempts = sum(charge.number_of_paid_attempts for charge in bill.charges)
-    runs = attempts if sweep.shown.compared else 1  # the number of tries is secret
-    card = 0 if sweep.card is None else len(sweep.card.counts)
-    numbers = runs * (max(sizes) * steps + max(result.counts for result in results)) + card
-    epsilon, delta = epsilon_and_delta_added_by_rounding(numbers, bill.epsilon, bill.delta)
+    runs = sweep.plan.all_runs
+    steps = max(max(trial.config["steps"], number_of_priced_steps(trial)) for trial in runs)
+    weights = max(trial.config.get("weights", 0) for trial in runs)
+    scores = [trial.event.validation for trial in runs if trial.event.validation is not None]
+    counts = max(map(events.number_of_rounded_numbers, scores), default=0) // NUMBERS_OF_COUNT
+    card = 0 if sweep.plan.card is None else sweep.plan.card.counts
+    parts = [f"{count_text(weights, 'number')} in each of at most {count_text(steps, 'step')}"]
+    parts += [f"{count_text(counts, 'count')} of its score"] if counts else []
+    parts += [f"{count_text(card, 'count')} of the card"] if card else []
     return EvidenceLevel.ASSUMED.make_statement_line(
-        topic,
-        f"The rounding of noise adds at most {delta_text_rounded_up(epsilon)} to epsilon and "
-        f"{delta_text_rounded_up(delta)} to delta, for {sweep.shown.noisy_runs}; the claim does not include this.",
-        f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count_text(runs, 'run')}: "
-        f"{numbers:.3g} noisy numbers.",
+        "Floating point",
+        f"The claim includes the rounding of noise: for each run that of {enumeration_text(parts)}.",
         _BASIS,
-        assumed,
+        _ASSUMED.format(unit=sweep.plan.unit, units=UNITS, tiny=tiny),
     )
 
 

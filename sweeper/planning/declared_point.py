@@ -17,6 +17,7 @@ from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.sweeper.planning.plan_settings import NOISE, RATE, Point, require_positive_number
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config, records_from_config
 from dpsweep.trainers.declarations.batch_sampling import privacy_event_counts_of_run
+from dpsweep.trainers.declarations.cards import details_of_card, number_of_card_counts
 from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, step_counts_by_noise_factor
 from dpsweep.trainers.declarations.losses import default_rate_factor
 from dpsweep.trainers.methods.rate_laws import DIGITS
@@ -59,7 +60,7 @@ class DeclaredPoint:
     def training_event_key(self) -> Hashable:
         """The declarations that determine the event of its training, except for the noise."""
         one = self.declaration
-        return one.sampler, one.nominal_training_units, one.clip_schedule, one.steps
+        return one.sampler, one.nominal_training_units, one.clip_schedule, one.steps, one.weights
 
     def training_event(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
         """The event of training at this noise, after the declared number of steps or after `steps`."""
@@ -79,7 +80,20 @@ class DeclaredPoint:
             noise_multiplier=noise_multiplier,
             public=one.dataset.public,
         )
-        return events.compose(events.repeat(event, count) for event, count in counts.items())
+        steps = events.compose(events.repeat(event, count) for event, count in counts.items())
+        return events.with_rounded_noise(steps, one.weights) if one.weights else steps
+
+    @property
+    def noisy_counts_of_score(self) -> int:
+        """The number of noisy counts of its score."""
+        return self.declaration.noisy_counts_of_score
+
+    @property
+    def noisy_counts_of_card(self) -> int:
+        """The number of noisy counts of a card on its model."""
+        one = self.declaration
+        details = details_of_card(one.loss, one.score, one.dataset.classes, label_names=one.dataset.label_names)
+        return number_of_card_counts(details, one.dataset.classes)
 
     def with_steps(self, steps: int) -> DeclaredPoint:
         """The same point with this number of steps and new declarations."""

@@ -195,9 +195,10 @@ class _ShapeTimer:
         require_output_shape(model, inputs, classes, positions)
         require_loss_of_each_example_alone(declared.loss, classes, *positions)
         check_saved_weights_reload(model)
-        require_finite_direction_of_each_row_alone(
-            declared.trainer.update, sum(parameter.numel() for parameter in trainable_parameters(model))
-        )
+        weights = sum(parameter.numel() for parameter in trainable_parameters(model))
+        if weights != declared.weights:
+            raise ValueError(f"Expected weights={weights} of the model to be the {declared.weights} that are priced.")
+        require_finite_direction_of_each_row_alone(declared.trainer.update, weights)
         if isinstance(declared.loss, CrossEntropy) and are_outputs_probabilities(model, inputs):
             print_error(
                 "The outputs of this model are probabilities, as behind a softmax, and loss=cross_entropy takes the "

@@ -42,7 +42,7 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
         numbers_of_card,
     )
     from dpsweep.trainers.models.checks import require_separate_predictions
-    from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
+    from dpsweep.trainers.randomness import FINE, add_gaussian_noise_on_lattice
 
     files = folder.card_files(part)
     claim = files.claim
@@ -67,13 +67,15 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
     if plan.card.is_exact:
         records = replace(records, units=None)  # public records, each of which counts alone
     counts = count_card_cells(model, records, machine.device, declaration.loss, details, streams.score)
+    if not plan.card.is_exact and len(counts) > plan.card.counts:
+        raise ContractBroken(f"Sealed part {part} is charged for {plan.card.counts} noisy counts, got {len(counts)}.")
     reading = Reading(
         std=plan.card.noise_std_of_counts(number_of_tables(details)),
         level=SURE,
         whole_units=declaration.counts_whole_units,
         target_width=width_of_target_range(dataset),
     )
-    noisy = tuple(map(float, add_gaussian_noise_on_lattice(counts, reading.std, streams.score)))
+    noisy = tuple(map(float, add_gaussian_noise_on_lattice(counts, reading.std, streams.score, FINE)))
     numbers = numbers_of_card(noisy, declaration.loss, declaration.score, details, reading)
     files.write_answer(CardAnswer(claim=claim, counts=noisy, numbers=numbers, threshold=threshold))
 

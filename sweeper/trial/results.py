@@ -34,7 +34,6 @@ from dpsweep.sweeper.trial.session import (
     check_subsample_sharing_was_charged,
 )
 from dpsweep.trainers.declarations.losses import label_shape
-from dpsweep.trainers.declarations.scores import number_of_noisy_counts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -230,7 +229,7 @@ class RunEnd:
                 "never_found": names_of_values_never_found(declaration.dataset, self.data),
             },
             parameters=_number_of_trainable_parameters(one.model),
-            counts=number_of_noisy_counts(declaration.score, declaration.dataset.classes),
+            counts=declaration.noisy_counts_of_score,
         )
 
     def _score_finished_run(self, one: ReadySession, result: TrialResult | Exception) -> Ended:
@@ -267,6 +266,8 @@ class RunEnd:
             )
         except ContractBroken as broken:
             return contract_broken_result(result, broken)
+        if declaration.scoring_dp_event is not None and len(measured.counts) > declaration.noisy_counts_of_score:
+            return contract_broken_result(result, ContractBroken("The score has more noisy counts than were charged."))
         return result_with_finite_score_or_failed(one.session, result, measured)
 
     def _write_result_or_failure(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:

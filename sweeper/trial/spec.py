@@ -41,7 +41,7 @@ from dpsweep.trainers.declarations.correlated_noise import (
     check_noise_suits_sampler,
 )
 from dpsweep.trainers.declarations.losses import Loss, check_labels_fit_loss
-from dpsweep.trainers.declarations.scores import Score, check_metric_fits_classes
+from dpsweep.trainers.declarations.scores import Score, check_metric_fits_classes, number_of_noisy_counts
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 FEATURES, ADAPTER, CORRELATED, INITIAL_WEIGHTS = "features", "adapter", "noise", "initial_weights"
 CROSS_ENTROPY = "cross_entropy"
 COEFFICIENTS = "coefficients"
+WEIGHTS = "weights"
+"""The key of the number of weights that a run trains, which planning writes (`sweeper/planning/trained_weights.py`)."""
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
 _SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
@@ -85,7 +87,10 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """The declaration of one trial without its noise multiplier, which a plan may still have to calibrate."""
+    """The declaration of one trial without its noise multiplier, which a plan may still have to calibrate.
+
+    `weights` is the number of weights that it trains, 0 for a script, whose noise is not ours.
+    """
 
     records: RunRecords
     loss: Loss
@@ -99,8 +104,11 @@ class Declaration:
     augmentation: Augmentation | None = None
     adapter: Lora | None = None
     noise: CorrelatedNoise | None = None
+    weights: int = 0
 
     def __post_init__(self) -> None:
+        if not _is_integer(self.weights) or self.weights < 0:
+            raise BadInput(f"Expected {WEIGHTS}={self.weights!r} to be an integer >= 0.")
         if not _is_integer(self.steps):
             raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
         if self.steps < 1:
@@ -185,8 +193,14 @@ class Declaration:
             self.steps,
             self.priced_steps_including_repeats,
             noise_multiplier,
+            self.weights,
             public=self.dataset.public,
         )
+
+    @property
+    def noisy_counts_of_score(self) -> int:
+        """The number of noisy counts that a score of private records releases."""
+        return number_of_noisy_counts(self.score, self.dataset.classes)
 
     def training_and_scoring_dp_event(self, noise_multiplier: float) -> PlanEvent:
         """The events of training and of scoring, which read disjoint records."""
@@ -196,7 +210,11 @@ class Declaration:
     def scoring_dp_event(self) -> DpEvent | None:
         """The event of a score: one object for all runs with it; None if no private record is read."""
         known = _SCORINGS[self.adjacency]
-        return known.find_kept_value(self.score) or known.keep_value(self.score, self.score.event(self.adjacency))
+        return known.find_kept_value(self.records) or known.keep_value(self.records, self._new_scoring_dp_event())
+
+    def _new_scoring_dp_event(self) -> DpEvent | None:
+        event = self.score.event(self.adjacency)
+        return None if event is None else events.with_rounded_counts(event, self.noisy_counts_of_score)
 
 
 def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
@@ -220,6 +238,7 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
         checkpoints=_checkpoints_from_config(config["checkpoint"]),
         records=records,
         ema=config.get("ema"),
+        weights=config.get(WEIGHTS, 0),
         **parts,
     )
     _check_engine_for_multi_example_units(declaration, config["engine"])
@@ -345,17 +364,22 @@ def _dp_event_of_all_training_steps(
     steps: int,
     priced: int,
     noise_multiplier: float,
+    weights: int,
     *,
     public: bool,
 ) -> DpEvent:
-    """The event of all steps, each at its noise; the priced steps beyond `steps` are repeated ones, all equal."""
+    """The event of all steps on so many weights, each at its noise.
+
+    The priced steps beyond `steps` are repeated ones, all equal.
+    """
     factors = step_counts_by_noise_factor(bounds, steps)
     steps_by_factor = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
     counts = privacy_event_counts_of_run(
         sampler, steps_by_factor, records=records, noise_multiplier=noise_multiplier, public=public
     )
     repeated = [events.repeat(event, count) for event, count in counts.items()]
-    return repeated[0] if len(repeated) == 1 else events.compose(repeated)
+    steps_alone = repeated[0] if len(repeated) == 1 else events.compose(repeated)
+    return events.with_rounded_noise(steps_alone, weights) if weights else steps_alone
 
 
 def _is_integer(value: object) -> bool:

@@ -401,6 +401,11 @@ def number_of_tables(details: CardDetails | None) -> int:
     return 1 if details is None else 2
 
 
+def number_of_card_counts(details: CardDetails | None, classes: int) -> int:
+    """The number of counts of both tables."""
+    return 2 + (0 if details is None else len(details.likely_counts(classes, 1, 1.0)))
+
+
 def count_card_cells(
     model: nn.Module,
     records: Records,

@@ -26,7 +26,7 @@ from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_i
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
-from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
+from dpsweep.trainers.randomness import FINE, add_gaussian_noise_on_lattice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -371,9 +371,9 @@ class PrivateHoldout(_MetricScore):
         metric, std = self.measured, self.count_noise_std
         if metric is not None:
             counts = count_units_in_metric_cells(model, data.holdout, device, metric, rng)
-            return metric.estimate(add_gaussian_noise_on_lattice(counts, std, rng), std)
+            return metric.estimate(add_gaussian_noise_on_lattice(counts, std, rng, FINE), std)
         counts = count_right_and_wrong_units(model, data.holdout, device, rng, loss)
-        right, wrong = map(float, add_gaussian_noise_on_lattice(counts, std, rng))
+        right, wrong = map(float, add_gaussian_noise_on_lattice(counts, std, rng, FINE))
         return noisy_accuracy(right, wrong, std)
 
 

@@ -44,6 +44,7 @@ def point(noise: float, final: float) -> PlanEvent:
 
 
 POINTS = [point(3.0, 1.2), point(3.0, 1.2), point(4.0, 1.5)]
+BARE = [PlanEvent(training=one.training, validation=one.validation) for one in POINTS]
 
 
 def test_the_search_pays_for_all_points_and_the_final_run_for_the_worst_one() -> None:
@@ -93,20 +94,20 @@ def test_a_final_run_on_other_records_costs_the_larger_of_both_on_finite_mechani
 def test_it_pays_for_its_own_execution_and_for_no_other() -> None:
     rule = DisjointParts()
     assert rule.is_event_charged_for_trials(rule.event(POINTS), POINTS)
-    assert not rule.is_event_charged_for_trials(Composition().event(POINTS), POINTS)
+    assert not rule.is_event_charged_for_trials(Composition().event(BARE), POINTS)
     assert not rule.is_event_charged_for_trials(rule.event(POINTS[:2]), POINTS)
-    assert not Composition().is_event_charged_for_trials(rule.event(POINTS), POINTS)
-    bare = [PlanEvent(training=one.training, validation=one.validation) for one in POINTS]
-    assert not rule.is_event_charged_for_trials(rule.event(bare), bare)
+    assert not Composition().is_event_charged_for_trials(rule.event(POINTS), BARE)
+    assert not rule.is_event_charged_for_trials(rule.event(BARE), BARE)
 
 
 def test_a_final_run_on_the_same_records_follows_a_search_that_runs() -> None:
     final = Final(rule=Composition())
     assert final.is_event_charged_for_trials(final.event(POINTS), POINTS)
-    assert not final.is_event_charged_for_trials(Composition().event(POINTS), POINTS)
+    assert not final.is_event_charged_for_trials(Composition().event(BARE), POINTS)
     hidden = Final(rule=PrivateSelection())
     assert hidden.is_event_charged_for_trials(hidden.event(POINTS), POINTS)
-    for other in (hidden.rule, final, Final(rule=PrivateSelection(eta=0.0))):
+    assert not hidden.is_event_charged_for_trials(hidden.rule.event(BARE), POINTS)
+    for other in (final, Final(rule=PrivateSelection(eta=0.0))):
         assert not hidden.is_event_charged_for_trials(other.event(POINTS), POINTS)
     with pytest.raises(BadInput, match="pays for no score that is shown"):
         Final(rule=NoisyMax(noise_scale=2.0))

@@ -178,13 +178,14 @@ def test_outsiders_learn_no_counts_of_what_went_wrong(sweep_of: SweepOf) -> None
     assert quiet["Sampling and noise"].level is EvidenceLevel.CHECKED
 
 
-def test_what_the_noise_adds_is_a_number(sweep_of: SweepOf) -> None:
-    """By hand: 4 runs, 7850 numbers a step, all steps that were priced, and two counts each."""
-    made = sweep_of(AXES)
-    _with_parameters(made, 7850)
+def test_the_claim_includes_the_rounding_of_noise(sweep_of: SweepOf) -> None:
+    """The numbers are those that each run declares and is charged for."""
+    plan = (made := sweep_of(AXES)).plan
     line = lines_of(made)["Floating point"]
-    assert "adds at most" in line.text
-    assert line.evidence[0].startswith("7850 numbers a step")
+    assert line.text.startswith("The claim includes the rounding of noise")
+    weights, steps = plan.trials[0].config["weights"], plan.trials[0].config["steps"]
+    assert weights > 0
+    assert f"{weights} numbers in each of at most {steps} steps" in line.text.replace(",", "")
 
 
 def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: SweepOf) -> None:

@@ -1,0 +1,55 @@
+"""The privacy profile of a mechanism whose noise is rounded, from that under exact noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpsweep.accounting.profiles.privacy_profiles import Profile
+from dpsweep.accounting.profiles.selection_envelope import Curve, curves_by_direction
+from dpsweep.accounting.rounded_noise_price import FAR, NEAR, TAIL, epsilon_with_rounding, log_ratio_of_numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounded:
+    """A mechanism with so many rounded noisy numbers, and with batches that exceed their places with probability
+    `overfull`; `inner` is the profile under exact noise and with room for every batch.
+
+    *Guarantee*: an upper bound, for both directions; `accounting/rounded_noise_price.py` has the formula.
+    """
+
+    inner: Profile
+    numbers: int
+    overfull: float = 0.0
+
+    @cached_property
+    def directions(self) -> tuple[_RoundedDirection, ...]:
+        """Both directions; one if the mechanism has one."""
+        inner: Any = self.inner
+        return tuple(_RoundedDirection(curve, self.numbers, self.overfull) for curve in curves_by_direction(inner))
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The larger of both directions."""
+        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """That of exact noise at the delta that leaves room; infinity if none is left."""
+        left = delta - self.overfull
+        return epsilon_with_rounding(self.numbers, left, self.inner.epsilon) if left > 0 else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class _RoundedDirection:
+    curve: Curve
+    numbers: int
+    overfull: float
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The divergence at epsilons of any sign."""
+        near, far = (log_ratio_of_numbers(self.numbers, reach, TAIL) for reach in (NEAR, FAR))
+        x: Any = near if len(epsilons) == 0 or epsilons.max() <= NEAR else np.where(epsilons <= NEAR, near, far)
+        return np.asarray(np.minimum(1.0, np.exp(x) * self.curve(epsilons - 2 * x) + 2 * TAIL + self.overfull))
