@@ -58,7 +58,8 @@ def random_plan(place: int) -> RandomPlan:
         private = True
     run, count = _run(rng, adjacency), events.noisy_count(noise_std=rng.uniform(1.5, 20.0))
     scores = events.repeat(count, 2) if private else None
-    final = PlanEvent(training=_run(rng, adjacency), validation=scores)
+    last = PlanEvent(training=_run(rng, adjacency), validation=scores)
+    final = None if rule.final_run_terms is None else last
     trials = [
         PlanEvent(training=_run(rng, adjacency) if unlike else run, validation=scores, final=final)
         for _ in range(points)

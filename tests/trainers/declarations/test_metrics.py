@@ -41,7 +41,7 @@ from dpsweep.trainers.declarations.scores import (
     count_units_in_metric_cells,
     number_of_noisy_counts,
 )
-from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
+from dpsweep.trainers.randomness import FINE, add_gaussian_noise_on_lattice
 from tests.trainers.metric_samples import NAMES, answering, rng, scored
 
 CONFUSION = np.array([[50.0, 10.0], [5.0, 35.0]])
@@ -274,7 +274,7 @@ def test_the_estimate_is_made_of_noisy_counts_alone(name: str) -> None:
     assert metric is not None
     same = rng()
     counts = count_units_in_metric_cells(model, records, "cpu", metric, same)
-    noisy = add_gaussian_noise_on_lattice(counts, 7, same)
+    noisy = add_gaussian_noise_on_lattice(counts, 7, same, FINE)
     assert score.measure(model, Split(train=records, holdout=records), rng(), "cpu") == metric.estimate(noisy, 7)
 
 

@@ -110,7 +110,7 @@ def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
     split, score = Split(train=EMPTY, holdout=holdout), PrivateHoldout(fraction=0.2, noise_std=10)
     drawn = rng()
     drawn.integers(64, size=1000)  # the places of the records in passes
-    right, wrong = np.round((np.array([700, 300]) + drawn.standard_normal(2) * 10) * 2**7) / 2**7
+    right, wrong = np.round((np.array([700, 300]) + drawn.standard_normal(2) * 10) * 2**6) / 2**6
     expected = noisy_accuracy(float(right), float(wrong), 10)
     assert score.measure(model, split, rng(), "cpu") == expected
     generator = rng()
