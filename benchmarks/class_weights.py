@@ -84,7 +84,5 @@ def recalls_of_trial(trial: Trial, folder: Path) -> tuple[float, ...]:
 
 
 if __name__ == "__main__":
-    toy_weights = ("null", "[1,1,1,1,1,1,1,1,1,4]")
-    start(
-        main, full=Size(), toy=Size(dataset="digits", weights=toy_weights, seeds=2, words=("steps=3",)), about=__doc__
-    )
+    toy = Size(dataset="digits", weights=("null", "[1,1,1,1,1,1,1,1,1,4]"), seeds=2, words=("steps=3",))
+    start(main, full=Size(), toy=toy, about=__doc__)
