@@ -39,7 +39,7 @@ _IMPORT_SYSTEM = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib
 
 OURS = __name__.partition(".")[0]
 
-_CHECKSUM = " (sha256 "
+CHECKSUM = " (sha256 "
 """What follows the path of a script in its name (`find_user_classes_and_scripts`)."""
 
 
@@ -128,7 +128,7 @@ def may_run(name: str, place: str = "") -> bool:
     >>> may_run("os.system"), may_run("dpsweep.trainers.models.fully_connected.mlp")
     (False, True)
     """
-    path = name.partition(_CHECKSUM)[0]
+    path = name.partition(CHECKSUM)[0]
     return (
         path in FINDER.trusted
         or (is_path_in_our_packages(path) and tag_of_path(path) is not None and "." in path)
@@ -163,7 +163,7 @@ def require_repeated_code(configs: Iterable[Mapping[str, Any]]) -> None:
 def unrepeated_code(parts: Iterable[tuple[str, Any]]) -> list[str]:
     """The dotted paths and scripts in these parts of configurations, by name, that may not run."""
     names = {
-        name.partition(_CHECKSUM)[0]
+        name.partition(CHECKSUM)[0]
         for part, node in parts
         for name in find_user_classes_and_scripts({part: node})
         if not may_run(name, part)

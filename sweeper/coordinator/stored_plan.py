@@ -29,7 +29,7 @@ from dpsweep.accounting.stored_names.stored_classes import names_place
 from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
-from dpsweep.trainers.user_modules import repeated_code_sentence, unrepeated_code
+from dpsweep.trainers.user_modules import CHECKSUM, FINDER, repeated_code_sentence, unrepeated_code
 
 
 def read_stored_plan(folder: Path) -> Plan:
@@ -39,11 +39,11 @@ def read_stored_plan(folder: Path) -> Plan:
     data, and nothing is imported or run because a file names it.
     """
     plan = Plan.read(SweepFolder(root=require_sweep_folder(folder)).plan_path)
-    parts = [part for trial in plan.all_runs for part in trial.config.items()]
+    names = {name.partition(CHECKSUM)[0] for name in plan.names_of_user_classes_and_scripts} - FINDER.trusted
     if plan.proposed is not None:
-        parts.append(("search", plan.proposed.sampler))
-    if names := unrepeated_code(parts):
-        raise BadInput(f"{repeated_code_sentence(names)}, or give the command that made this sweep")
+        names |= {*unrepeated_code([("search", plan.proposed.sampler)])}
+    if names:
+        raise BadInput(f"{repeated_code_sentence(sorted(names))}, or give the command that made this sweep")
     return plan
 
 

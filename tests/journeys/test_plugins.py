@@ -180,7 +180,9 @@ def test_a_distribution_of_others_offers_one_of_each(board: Path, command: Comma
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["notes"] == ["The board looked at nothing."]
     refused = command("resume", "out", places=(board,))
     assert refused.returncode == 2
-    assert "to name code of dpsweep alone, got board_of_results.Projection" in refused.stderr, "a folder names no code"
+    assert "Expected board_of_results.Projection to be on the command line too" in refused.stderr, (
+        "a folder names no code"
+    )
     without = command("verify", "out")
     assert without.returncode == 0, "a sweep is read where the distribution is missing"
 
