@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
             ExitCode.LEDGER_DAMAGED: "the ledger is damaged or cannot be written, nothing more was charged",
             ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
             ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
-            ExitCode.NOT_RECOMPUTED: "nothing of a release fails, and a part was not recomputed",
+            ExitCode.NOT_RECOMPUTED: "nothing of a release fails; its other pages were not compared",
             ExitCode.STOPPED: "stopped by the user; what was charged stays charged",
         }[self]
 
@@ -93,7 +93,7 @@ class ClaimFails(DpsweepError):
 
 
 class ClaimNotRecomputed(DpsweepError):
-    """A part of a release's claim was not recomputed, and nothing of it fails."""
+    """Nothing of a release fails, and its other pages were not compared, or a part was not recomputed."""
 
     exit_code = ExitCode.NOT_RECOMPUTED
 

@@ -14,6 +14,7 @@ import yaml
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import noise_text_rounded_down
+from dpsweep.accounting.rehearsal import is_rehearsal_plan
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
 from dpsweep.reports.content import formatting as notation
@@ -259,7 +260,8 @@ def read_sweep_command_line(sweep: Sweep) -> str:
     words = _node_of_record(record, "hydra", "overrides", "task")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return ""
-    return shlex.join(["dpsweep", "sweep", *_config_folder_option(record), *words])
+    verb = "rehearse" if is_rehearsal_plan(sweep.plan) else "sweep"
+    return shlex.join(["dpsweep", verb, *_config_folder_option(record), *words])
 
 
 def _config_folder_option(record: object) -> list[str]:

@@ -98,7 +98,7 @@ def test_what_does_not_train_needs_no_folder(program: Program, moved: Moved) -> 
         done = program(command, str(moved.sweep), module="dpsweep")
         assert done.returncode == 0, (command, done.stderr)
     done = program("check", str(moved.sweep / "release"), module="dpsweep")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 8, done.stdout + done.stderr
 
 
 PLACED: Mapping[str, Mapping[str, Any]] = {

@@ -46,17 +46,28 @@ def edited(path: Path, change: Callable[[Any], None]) -> None:
     path.write_text(json.dumps(form))
 
 
-def test_a_release_holds(package: Path, swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    check_package([str(package), str(swept / "curator" / "opening.json")])
+def test_a_release_holds_in_the_lines_that_are_compared(
+    package: Path, swept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ClaimNotRecomputed, match="Rely on the lines that hold alone"):
+        check_package([str(package), str(swept / "curator" / "opening.json")])
     lines = capsys.readouterr().out.splitlines()
     *held, last = lines
     assert [line.partition(":")[0] for line in held] == [
         *("commitment", "training", "validation", "total variation", "statement.html")
     ]
     assert all(": holds: " in line for line in held)
-    assert last.startswith("checked: price, claim, model; not checked: ")
-    assert "everything you can see on report.html and statement.pdf" in last
+    assert last.startswith("checked: price, claim, model; not compared: everything you can see on ")
+    assert all(name in last for name in ("report.html", "statement.pdf"))
     assert "price.json" not in last and "model.safetensors" not in last
+
+
+@pytest.mark.parametrize("name", ["report.html", "methods.tex", "statement.pdf"])
+def test_a_release_with_a_forged_page_never_ends_as_if_all_held(package: Path, name: str) -> None:
+    (package / name).write_bytes((package / name).read_bytes().replace(b"8", b"0.1"))
+    with pytest.raises(ClaimNotRecomputed):
+        check_package([str(package)])
+    assert ClaimNotRecomputed.exit_code is ExitCode.NOT_RECOMPUTED == 8
 
 
 def lower(form: Any) -> None:
@@ -151,7 +162,8 @@ def test_a_statement_has_a_model_if_the_package_has_one(package: Path, monkeypat
     with pytest.raises(ClaimFails):
         check_package([str(package)])
     path.write_text(re.sub(r"<div><dt>Model</dt>.*\n", "", whole))
-    check_package([str(package)])
+    with pytest.raises(ClaimNotRecomputed):
+        check_package([str(package)])
     model.write_bytes(weights)
     with pytest.raises(ClaimFails):
         check_package([str(package)])

@@ -61,6 +61,7 @@ def test_a_rehearsal_says_so_wherever_it_is_looked_at(
     page = (folder / "curator" / "report.html").read_text()
     assert re.search(r'class="alarm".{1,20}<p>A REHEARSAL on generated records', page, re.DOTALL)
     assert "no record of digits was read" in page
+    assert "dpsweep rehearse dataset=digits" in page and "dpsweep sweep dataset" not in page
     statement = json.loads((folder / "curator" / "report.json").read_text())["statement"]
     assert "REHEARSAL" in json.dumps(statement)
     for verb in ("release", "export"):
