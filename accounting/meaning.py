@@ -23,6 +23,7 @@ from decimal import Decimal
 
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.notation import (
+    INFINITE,
     delta_text_rounded_up,
     epsilon_text_rounded_up,
     exponential_text_rounded_up,
@@ -66,7 +67,8 @@ class Meaning:
 
     def factor_text(self, times: int = 1) -> str:
         """So many times e^epsilon, of the epsilon as it is written, so that a reader computes the same number."""
-        return exponential_text_rounded_up(Decimal(epsilon_text_rounded_up(self.guarantee.epsilon)), times)
+        written = epsilon_text_rounded_up(self.guarantee.epsilon).replace(INFINITE, "inf")
+        return exponential_text_rounded_up(Decimal(written), times)
 
     @property
     def _is_unit_added(self) -> bool:
