@@ -115,8 +115,8 @@ def caution_sentences(meaning: Meaning, units: int | None, accepted: float | Non
         ()
         if units is None
         else (
-            noticeable_delta_sentence(meaning.delta, units, meaning.unit),
-            delta_acceptance_sentence(meaning.delta, units, accepted),
+            noticeable_delta_sentence(meaning.guarantee.delta, units, meaning.guarantee.unit),
+            delta_acceptance_sentence(meaning.guarantee.delta, units, accepted),
         )
     )
     return tuple(filter(None, (meaning.harm_sentence, " ".join(filter(None, large)))))

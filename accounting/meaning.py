@@ -21,8 +21,9 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.notation import (
+    INFINITE,
     delta_text_rounded_up,
     epsilon_text_rounded_up,
     exponential_text_rounded_up,
@@ -41,35 +42,37 @@ _ROUNDING = 1 + 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """The meaning of an (epsilon, delta) for one unit; `total_variation` is an upper bound on it, None if unknown.
+    """The meaning of a guarantee for one unit; `total_variation` is an upper bound on it, None if unknown.
 
-    >>> print(Meaning(epsilon=1.0, delta=1e-5, adjacency=Adjacency.ADD_OR_REMOVE_ONE, unit="user").coin_sentence)
+    >>> print(Meaning(guarantee=Guarantee(epsilon=1.0, delta=1e-5, unit="user")).coin_sentence)
     If a fair coin had decided whether one user is used, somebody who knows everything else and sees all that is
     released would guess the coin right at most 73.2 % of the time.
     """
 
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    unit: str
+    guarantee: Guarantee
     total_variation: float | None = None
 
     @property
     def largest_share_of_right_guesses(self) -> float:
         """The largest probability to guess the fair coin right: by the total variation or by the pair, the smaller."""
-        error = math.exp(-self.epsilon)
-        by_pair = (1 + self.delta * error) / (1 + error)
+        error = math.exp(-self.guarantee.epsilon)
+        by_pair = (1 + self.guarantee.delta * error) / (1 + error)
         by_profile = 1.0 if self.total_variation is None else (1 + self.total_variation) / 2
         return min(1.0, by_pair * _ROUNDING, by_profile * _ROUNDING)
 
     @property
     def chance_of_larger_odds(self) -> float:
         """The largest probability that odds rise or fall by a factor of more than 2 e^epsilon."""
-        return (2 + math.exp(-self.epsilon)) * self.delta * _ROUNDING
+        return (2 + math.exp(-self.guarantee.epsilon)) * self.guarantee.delta * _ROUNDING
 
     def factor_text(self, times: int = 1) -> str:
         """So many times e^epsilon, of the epsilon as it is written, so that a reader computes the same number."""
-        return exponential_text_rounded_up(Decimal(epsilon_text_rounded_up(self.epsilon)), times)
+        written = epsilon_text_rounded_up(self.guarantee.epsilon).replace(INFINITE, "inf")
+        return exponential_text_rounded_up(Decimal(written), times)
+
+    @property
+    def _is_unit_added(self) -> bool:
+        return self.guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -79,57 +82,49 @@ class Meaning:
     @property
     def chance_sentence(self) -> str:
         """The definition in words; empty for an epsilon that promises nothing in practice."""
-        if self.epsilon > HOPELESS_EPSILON:
+        if self.guarantee.epsilon > HOPELESS_EPSILON:
             return ""
-        most, delta, unit = self.factor_text(), delta_text_rounded_up(self.delta), self.unit
-        other, back = f"this {unit} had been any other", ""
-        if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-            other = f"this {unit} had not been used"
-            back = f"; and the chance without it is at most {most} times that with it, plus {delta}"
+        most, delta, unit = self.factor_text(), delta_text_rounded_up(self.guarantee.delta), self.guarantee.unit
+        other = f"had been any other, plus {delta}"
+        if self._is_unit_added:
+            other = f"had not been used, plus {delta}; and the chance without it is at most {most} times that with it, "
+            other += f"plus {delta}"
         return (
             f"Whatever anybody concludes about one {unit} from what is released, the chance that this is concluded is "
-            f"at most e^epsilon = {most} times what it would be if {other}, plus {delta}{back}."
+            f"at most e^epsilon = {most} times what it would be if this {unit} {other}."
         )
 
     @property
     def coin_sentence(self) -> str:
         """How often a fair coin on one unit would be guessed right."""
-        added = self.adjacency is Adjacency.ADD_OR_REMOVE_ONE
-        coin = f"whether one {self.unit} is used" if added else f"which of two values one {self.unit} has"
+        unit, right = self.guarantee.unit, percent_text_rounded_up(self.largest_share_of_right_guesses)
+        coin = f"whether one {unit} is used" if self._is_unit_added else f"which of two values one {unit} has"
         return (
             f"If a fair coin had decided {coin}, somebody who knows everything else and sees all that is released "
-            f"would guess the coin right at most {percent_text_rounded_up(self.largest_share_of_right_guesses)} % of "
-            "the time."
+            f"would guess the coin right at most {right} % of the time."
         )
 
     @property
     def odds_sentence(self) -> str:
         """How rarely odds change by more than 2 e^epsilon; empty where that is no bound, or promises nothing."""
-        if self.epsilon > HOPELESS_EPSILON or self.chance_of_larger_odds >= 1:
-            return ""
-        added = self.adjacency is Adjacency.ADD_OR_REMOVE_ONE
-        odds = f"that one {self.unit} was used" if added else f"of one value of a {self.unit} against another"
-        return (
-            f"What is released changes the odds {odds} by a factor of more than 2 e^epsilon = "
-            f"{self.factor_text(times=2)} with a probability of at most "
-            f"{delta_text_rounded_up(self.chance_of_larger_odds)}."
+        unit, twice, rare = self.guarantee.unit, self.factor_text(times=2), self.chance_of_larger_odds
+        odds = f"that one {unit} was used" if self._is_unit_added else f"of one value of a {unit} against another"
+        said = (
+            f"What is released changes the odds {odds} by a factor of more than 2 e^epsilon = {twice} with a "
+            f"probability of at most {delta_text_rounded_up(rare)}."
         )
+        return said if self.guarantee.epsilon <= HOPELESS_EPSILON and rare < 1 else ""
 
     @property
     def harm_sentence(self) -> str:
         """The harm that an epsilon above 10 allows; empty up to 10, and for infinity, which promises nothing."""
-        if not LARGE_EPSILON < self.epsilon < math.inf:
-            return ""
-        large = f"Epsilon {epsilon_text_rounded_up(self.epsilon)} is large:"
-        if self.epsilon > HOPELESS_EPSILON:
-            return f"{large} at this epsilon the bound promises nothing in practice."
+        epsilon, unit = self.guarantee.epsilon, self.guarantee.unit
         one_in = f"one in e^epsilon + 1, about {self.factor_text()},"
-        if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-            return (
-                f"{large} the bound allows an attack that finds all but {one_in} of the {self.unit}s that took part "
-                "and wrongly accuses one in as many of the others."
-            )
-        return (
-            f"{large} the bound allows an attack that tells two values of a {self.unit} apart in all but {one_in} "
-            "cases."
-        )
+        attack = f"tells two values of a {unit} apart in all but {one_in} cases"
+        if self._is_unit_added:
+            attack = f"finds all but {one_in} of the {unit}s that took part and wrongly accuses one in as many of the "
+            attack += "others"
+        allowed = f"the bound allows an attack that {attack}"
+        said = "at this epsilon the bound promises nothing in practice" if epsilon > HOPELESS_EPSILON else allowed
+        large = LARGE_EPSILON < epsilon < math.inf
+        return f"Epsilon {epsilon_text_rounded_up(epsilon)} is large: {said}." if large else ""

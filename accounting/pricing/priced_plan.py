@@ -50,14 +50,8 @@ class PricedPlan:
     @property
     def meaning(self) -> Meaning:
         """The meaning of the price."""
-        plan = self.plan
-        return Meaning(
-            epsilon=self.quote.epsilon,
-            delta=plan.delta,
-            adjacency=plan.adjacency,
-            unit=plan.unit,
-            total_variation=self.panel.total_variation(plan.event, plan.adjacency),
-        )
+        total = self.panel.total_variation(self.plan.event, self.plan.adjacency)
+        return Meaning(guarantee=self.quote.guarantee, total_variation=total)
 
     def terms_under_rule(self, rule: SelectionRule) -> SearchTerms:
         """The plan's terms under this rule."""

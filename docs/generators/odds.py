@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.notation import percent_text_rounded_up
 from dpsweep.accounting.pricing.price import gaussian_mu
@@ -39,7 +39,7 @@ def _row(epsilon: float) -> str:
     """The row of an epsilon at the table's delta."""
     total = float(GaussianProfile(mu=gaussian_mu(epsilon, DELTA)).delta(np.zeros(1))[0])
     any_mechanism, gaussian = (
-        Meaning(epsilon=epsilon, delta=DELTA, adjacency=Adjacency.ADD_OR_REMOVE_ONE, unit="person", total_variation=one)
+        Meaning(guarantee=Guarantee(epsilon=epsilon, delta=DELTA, unit="person"), total_variation=one)
         for one in (None, total)
     )
     shares = (percent_text_rounded_up(one.largest_share_of_right_guesses) for one in (any_mechanism, gaussian))

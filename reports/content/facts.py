@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, noise_std_of_noisy_table
+from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
 from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.notation import (
@@ -86,13 +87,8 @@ class Bill:
 
     def meaning_for_plan(self, plan: Plan) -> Meaning:
         """The meaning of epsilon and delta for a unit of this plan's data."""
-        return Meaning(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=plan.adjacency,
-            unit=plan.unit,
-            total_variation=self.total_variation,
-        )
+        whole = Guarantee(epsilon=self.epsilon, delta=self.delta, adjacency=plan.adjacency, unit=plan.unit)
+        return Meaning(guarantee=whole, total_variation=self.total_variation)
 
     @property
     def charges_for_repeated_runs(self) -> tuple[Charged, ...]:

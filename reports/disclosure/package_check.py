@@ -28,6 +28,7 @@ from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitme
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.content.facts import sum_in_exact_decimals
+from dpsweep.reports.content.formatting import count_text
 from dpsweep.reports.pages.comparison import MEMBER, page_of_record
 from dpsweep.reports.pages.page_memory import COMPARISON, NUMBERS
 from dpsweep.reports.pages.released_package import (
@@ -49,7 +50,7 @@ AMOUNTS = {"epsilon": epsilon_text_rounded_up, "delta": delta_text_rounded_up}
 TOLD = ("interval", "score")
 """What is told of the score of a selected point, in the record of a page and in that of a release."""
 LARGEST_MODEL = 64 << 30
-"""The largest model that is read, in bytes, and the most names of files that are listed."""
+"""The largest model that is read, in bytes."""
 
 CHILD = """
 import sys
@@ -234,11 +235,11 @@ def _uncompared_files_sentence(folder: Path) -> str:
     model = [name for name in OUTPUTS if (folder / name).is_file() and not (folder / name).is_symlink()][:1]
     checked = {"report.json", PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, COMMITMENT_FILE, *model}
     names = sorted(path.name for path in folder.iterdir() if path.name not in checked)
-    seen = [name for name in names if name in ("report.html", STATEMENT_PDF)]
-    more = f", and {len(names) - len(seen)} more files" if len(names) > len(seen) else ""
+    seen = " and ".join(name for name in names if name in ("report.html", STATEMENT_PDF)) or "other pages"
+    named, files = "model" if model else "commitment", count_text(len(names), "file")
     return (
-        f"checked: price, claim, {'model' if model else 'commitment'}; not checked: everything else that report.json "
-        f"and {STATEMENT_FILE} say, everything you can see on {' and '.join(seen) or 'other pages'}{more}"
+        f"checked: price, claim, {named}; not compared: everything you can see on {seen}, what else report.json and "
+        f"{STATEMENT_FILE} say, and {files} in all"
     )
 
 

@@ -125,30 +125,26 @@ def exit_codes_and_sentences_on_price(price: Mapping[str, Any], report: Mapping[
     for name, part in price["parts"].items():
         code, sentence = exit_code_and_sentence_on_claim(part, delta, price["adjacency"], price["claimed_by"])
         results.append((code, f"{name}: {sentence}"))
-    results += _exit_codes_and_sentences_on_total_variation(price, facts)
+    results += _total_variation_verdicts(price, facts)
     if more["epsilon"] or more["delta"]:
         charged = f"epsilon {more['epsilon']!r} at delta {more['delta']!r}"
         results.append((NOT_RECOMPUTED, f"repeated runs: not recomputed: {charged} is charged for them"))
     return results
 
 
-def _exit_codes_and_sentences_on_total_variation(
-    price: Mapping[str, Any], facts: Mapping[str, Any]
-) -> list[tuple[int, str]]:
+def _total_variation_verdicts(price: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """The verdict on the stated total variation, by which a fair coin is guessed; none if none is stated."""
-    stated = price.get("total_variation")
+    stated, parts = price.get("total_variation"), [part["event"]["event"] for part in price["parts"].values()]
     if stated != facts.get("total_variation", {}).get("value"):
-        return [(FAILS, "total variation: report.json does not agree with price.json")]
-    if stated is None:
-        return []
-    bound, reason = _recomputed_value_or_reason(
-        lambda: max(total_variation(part["event"]["event"], price["adjacency"]) for part in price["parts"].values())
-    )
-    numbers = f"{stated!r} is claimed, {_bound_text(bound)} is recomputed"
-    if reason:
-        return [(NOT_RECOMPUTED, f"total variation: not recomputed: {reason}: {stated!r} is claimed")]
-    holds = min(bound, 1.0) <= largest_bound_that_confirms_claim(stated)
-    return [(HOLDS if holds else FAILS, f"total variation: {'holds' if holds else 'does not hold'}: {numbers}")]
+        yield FAILS, "total variation: report.json does not agree with price.json"
+    elif stated is not None:
+        bound, reason = _recomputed_value_or_reason(
+            lambda: max(total_variation(event, price["adjacency"]) for event in parts)
+        )
+        holds = min(bound, 1.0) <= largest_bound_that_confirms_claim(stated)
+        code, words = (HOLDS, "holds") if holds else (FAILS, "does not hold")
+        code, words = (NOT_RECOMPUTED, f"not recomputed: {reason}") if reason else (code, words)
+        yield code, f"total variation: {words}: {stated!r} is claimed, {_bound_text(bound)} is recomputed"
 
 
 def _is_finite_and_not_negative(value: object) -> bool:

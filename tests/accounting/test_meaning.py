@@ -22,7 +22,7 @@ from dpsweep.accounting.cautions import (
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, best_of_tries, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial
-from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.meaning import HOPELESS_EPSILON, Meaning
 from dpsweep.accounting.notation import percent_text_rounded_up
 from dpsweep.accounting.pricing.price import DEFAULT_PANEL
@@ -75,7 +75,8 @@ def test_what_a_delta_allows_is_counted_out() -> None:
 def meaning(
     epsilon: float, delta: float = 1e-5, adjacency: Adjacency = ADD, total_variation: float | None = None
 ) -> Meaning:
-    return Meaning(epsilon=epsilon, delta=delta, adjacency=adjacency, unit="patient", total_variation=total_variation)
+    pair = Guarantee(epsilon=epsilon, delta=delta, adjacency=adjacency, unit="patient")
+    return Meaning(guarantee=pair, total_variation=total_variation)
 
 
 def priced(event: DpEvent, adjacency: Adjacency = ADD, delta: float = 1e-5) -> Meaning:
@@ -147,7 +148,7 @@ def test_the_coin_of_a_search_is_no_rarer_than_that_of_the_best_score(law: Negat
     without, with_record = (below(1 - one) for one in tail)
     best = (1 + float(np.max(without - with_record))) / 2
     search = priced(best_of_tries(poisson_gaussian(sample_rate=1.0, noise_multiplier=noise), law))
-    by_pair = meaning(search.epsilon).largest_share_of_right_guesses
+    by_pair = meaning(search.guarantee.epsilon).largest_share_of_right_guesses
     assert best <= search.largest_share_of_right_guesses < by_pair
 
 
@@ -180,9 +181,10 @@ def test_odds_move_further_than_epsilon_more_often_than_delta() -> None:
     rate, noise, steps = 0.078, 2.248, 360
     said = priced(repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps))
     exceeded, rarer = (
-        chance_of_loss_above(rate, noise, steps, at) for at in (said.epsilon, said.epsilon + math.log(2))
+        chance_of_loss_above(rate, noise, steps, at)
+        for at in (said.guarantee.epsilon, said.guarantee.epsilon + math.log(2))
     )
-    assert exceeded > 4 * said.delta
+    assert exceeded > 4 * said.guarantee.delta
     assert rarer < said.chance_of_larger_odds
 
 

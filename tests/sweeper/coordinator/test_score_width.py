@@ -23,7 +23,7 @@ TWO = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1
 def widths(priced: PricedPlan) -> list[float]:
     text = score_width_text(priced, None)
     assert text is not None
-    return [float(number) for number in re.findall(r"(?:winner|any other run) ±([\d.]+)", text)]
+    return [float(number) for number in re.findall(r"(?:winner|any other run) ±(\d+\.?\d*)", text)]
 
 
 def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -> None:

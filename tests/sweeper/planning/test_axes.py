@@ -155,3 +155,11 @@ def test_an_axis_that_no_named_method_has_is_refused(compose_priced: Compose) ->
     words = ["dataset=digits", "trainer=dpsgd,dpadam", "trainer.regularizer=0.1,1", *NOISY, "trainer.lr=1"]
     with pytest.raises(BadInput, match=r"trainer=dpsgd has no trainer\.regularizer; trainer has "):
         compose_priced(words)
+
+
+def test_a_key_of_ones_own_class_may_be_an_axis(compose_priced: Compose) -> None:
+    words = ["dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", *NOISY]
+    plan = compose_priced([*words, "model._target_=my_model.Net", "+model.width=8,16"]).plan
+    assert [trial.config["model"]["width"] for trial in plan.trials] == [8, 16]
+    with pytest.raises(BadInput, match=r"model\._target_=my_model\.Net \+model\.width=8,16"):
+        compose_priced([*words, "model.width=8,16"])
