@@ -13,7 +13,7 @@ from dpsweep.reports.exhibits.exhibit import Exhibit
 SOURCE = f"{AUDIT_FILE}, written by `dpsweep audit`"
 NOTE = (
     "The methods of this sweep were trained and scored on generated records, and what they released was computed "
-    "again: sums by a loop over single records, batches and noise by their declared laws. Nothing here depends on the data. "
+    "again: sums by a loop over single records, batches and noise by their laws. Nothing here depends on the data. "
     "It finds mistakes in a program, and proves no price."
 )
 COLUMNS = ("compared", "numbers", "farthest", "where", "expected", "p-value")
