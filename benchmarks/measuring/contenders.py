@@ -75,7 +75,7 @@ def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
         total = torch.zeros_like(weights, dtype=torch.float64)
         for part, labels, long in parts(chunk, rows, targets, lengths):
             stack.add_bounded_gradient_sums(
-                total, weights, Examples(inputs=part, targets=labels, lengths=long), None, transform
+                total, weights, Examples(inputs=part, targets=labels, lengths=long), torch.ones_like(long), transform
             )
         return total
 

@@ -163,10 +163,8 @@ def compare_runs(
     )
     for _ in range(trainings):
         models, streams = new_models(), [secret_streams() for _ in runs]
-        with stacked_or_engine_gradient_sums(
-            config, declaration, models, data.train, replace(machine, processes=1), streams
-        ) as sums:
-            watch.train(models, sums, data.train, streams, each)
+        sums = stacked_or_engine_gradient_sums(config, declaration, models, data.train, machine, streams)
+        watch.train(models, sums, data.train, streams, each)
     notes = [AUGMENTED] if declarations[0].augmentation is not None else []
     notes += [UNRESOLVED.format(count=watch.unresolved)] if watch.unresolved else []
     found = list(watch.comparisons())

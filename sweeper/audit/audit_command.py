@@ -46,9 +46,7 @@ def audit(request: SweepRequest) -> ExitCode:
     priced = compose_plan_on_account(request.points, request.plan, Ledger(Ledger.user_ledger_place()))
     folder = SweepFolder(root=request.jobs.for_plan(priced.plan.id).sweep_folder_path)
     priced.plan.require_no_other_plan_in_file(folder.plan_path)
-    machine = replace(
-        request.compute.machine_of_worker_process(request.data), threads=request.compute.threads or 1, processes=1
-    )
+    machine = replace(request.compute.machine_of_worker_process(request.data), threads=request.compute.threads or 1)
     settings, word = request.audit, f"audit.by={request.audit.by}"
     own: PlanAudit = load_registered_part(AUDITS, settings.by, word)
     with part_errors_as_bad_input(AUDITS, settings.by, word):

@@ -43,9 +43,11 @@ from dpsweep.sweeper.timing.time_estimate import (
 )
 from dpsweep.sweeper.trial.spec import dataset_from_config, declaration_from_config
 from dpsweep.trainers.data.interface import DataSet
+from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 from dpsweep.trainers.methods.script import Script
+from dpsweep.trainers.training.run_records import RecordStore
 
 GB = 10**9
 
@@ -131,6 +133,16 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
         f"Expected the records of dataset.name={dataset.name} to fit into memory: they need about {needed / GB:.1f} GB "
         f"{places}, {free / GB:.1f} GB are {'what the launcher asks for' if elsewhere else 'free'}; {advice}."
     )
+
+
+def _check_number_of_units(plan: Plan, store: RecordStore) -> None:
+    """Refuses data with more units in a part than the plan has places for."""
+    parts = {
+        (declared.records, declared.sampler.parts if isinstance(declared.sampler, CyclicPoisson) else 1)
+        for declared in map(declaration_from_config, configs_of_plan_runs(plan))
+    }
+    for records, cyclic_parts in parts:
+        records.require_places(store, cyclic_parts)
 
 
 def _holds_all_records(trial: Trial) -> bool:
@@ -225,12 +237,12 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
     _check_records_fit_into_memory(plan, request)
     contents = read_verified_private_contents(plan, machine.data, store.record_hashes_folder)
+    _check_number_of_units(plan, RecordStore(folder=machine.data, private=store))
     _check_feature_extraction(plan, store)
     kinds = step_shapes_by_timing_key(
         configs_of_plan_runs(plan),
         request.workers.jobs,
         request.max_points_per_job,
-        processes=machine.processes,
         extracts=count_records_without_features(plan.trials[0].config, store) > 0,
     )
     shapes = {kind: shape for kind, shape in kinds.items() if shape.can_be_timed}

@@ -186,7 +186,7 @@ class SweepRequest:
     def launcher_refusal_sentence(self, priced: PricedPlan) -> str:
         """Why the launcher may not run a plan, whose secret draw it would show; empty if it may."""
         kind = admitted_class_for_plan(priced.plan)
-        return kind.launcher_refusal_sentence(priced.rule.name, self.workers, self.compute.processes, self.resume)
+        return kind.launcher_refusal_sentence(priced.rule.name, self.workers, self.resume)
 
 
 def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:

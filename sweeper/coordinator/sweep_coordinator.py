@@ -482,7 +482,6 @@ class SweepCoordinator:
             most=request.max_threads_per_job,
             workers=request.workers.jobs,
             together=request.max_points_per_job,
-            processes=request.compute.processes,
             extracts=self._number_of_records_without_features > 0,
             variables=devices_of_first_job(request.compute),
         )

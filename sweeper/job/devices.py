@@ -65,8 +65,7 @@ def compute_with_devices(compute: Compute, *, is_pool: bool) -> Compute:
     asked = compute.devices
     if asked is None:
         uses_gpus = is_pool and (compute.device == "cuda" or (compute.device == "auto" and is_torch_built_for_cuda()))
-        found = names_of_visible_devices() if uses_gpus else ()
-        return replace(compute, devices=found if len(found) >= compute.processes else ())
+        return replace(compute, devices=names_of_visible_devices() if uses_gpus else ())
     words = f"compute.devices=[{','.join(asked)}]"
     if asked and not is_pool:
         raise BadInput(
@@ -80,14 +79,12 @@ def compute_with_devices(compute: Compute, *, is_pool: bool) -> Compute:
         raise BadInput(f"Expected {words} to be among the GPUs that are visible here, got {_numbers(visible)}.")
     if len(set(names)) < len(names):
         raise BadInput(f"Expected {words} to name each GPU once; compute.per_device lets jobs share one.")
-    if 0 < len(names) < compute.processes:
-        raise BadInput(f"Expected {words} to name compute.processes={compute.processes} GPUs at least.")
     return replace(compute, devices=names)
 
 
 def limit_pool_to_devices(n_jobs: int, cores: int, compute: Compute) -> int:
     """joblib's `n_jobs` for a pool on these devices: a process for each lease, or fewer if a number was given."""
-    leases = len(_groups_of_devices(compute)) * compute.per_device
+    leases = len(compute.devices or ()) * compute.per_device
     if not leases or not n_jobs:
         return n_jobs
     return min(leases, n_jobs if n_jobs > 0 else leases if n_jobs == -1 else max(1, cores + 1 + n_jobs))
@@ -98,14 +95,13 @@ def lease_devices_for_process(compute: Compute, folder: Path, should_stop: Calla
 
     A process that has a lease keeps it.
     """
-    groups = _groups_of_devices(compute)
-    if not groups or _leased:
+    if not compute.devices or _leased:
         return True
     make_folder_and_missing_parents(folder)
     while not should_stop():
         for seat in range(compute.per_device):
-            for group in groups:
-                if _try_to_lease(group, folder, seat):
+            for name in compute.devices:
+                if _try_to_lease(name, folder, seat):
                     return True
         time.sleep(LOOK_SECONDS)
     return False
@@ -113,8 +109,7 @@ def lease_devices_for_process(compute: Compute, folder: Path, should_stop: Calla
 
 def devices_of_first_job(compute: Compute) -> Mapping[str, str]:
     """The environment variable of a process that tries a job's steps without a lease; none where none are leased."""
-    groups = _groups_of_devices(compute)
-    return {VISIBLE: ",".join(groups[0])} if groups else {}
+    return {VISIBLE: compute.devices[0]} if compute.devices else {}
 
 
 @cache
@@ -126,26 +121,16 @@ def is_torch_built_for_cuda() -> bool:
     return any(Path(torch.origin).parent.glob("lib/*torch_cuda*"))
 
 
-def _try_to_lease(group: tuple[str, ...], folder: Path, seat: int) -> bool:
-    """Leases these GPUs if none of them is leased."""
-    host = socket.gethostname()
-    locks = [FileLock(folder / f"{host}-{name.replace('/', '-')}.{seat}") for name in group]
+def _try_to_lease(name: str, folder: Path, seat: int) -> bool:
+    """Leases this GPU if it is not leased."""
+    lock = FileLock(folder / f"{socket.gethostname()}-{name.replace('/', '-')}.{seat}")
     try:
-        for lock in locks:
-            lock.acquire(timeout=0)
+        lock.acquire(timeout=0)
     except Timeout:
-        for lock in locks:
-            lock.release()
         return False
-    _leased.extend(locks)
-    os.environ[VISIBLE] = ",".join(group)
+    _leased.append(lock)
+    os.environ[VISIBLE] = name
     return True
-
-
-def _groups_of_devices(compute: Compute) -> list[tuple[str, ...]]:
-    """The GPUs of each job: as many as it has processes."""
-    names, size = compute.devices or (), compute.processes
-    return [names[first : first + size] for first in range(0, len(names) - size + 1, size)]
 
 
 def _name_of_device(word: str) -> str:

@@ -19,23 +19,21 @@ if TYPE_CHECKING:
 class Compute:
     """The devices, threads and memory that a command asks for; no part of any identity.
 
-    `threads` and `chunk` are None for what suits, and so is `together`, the most points that one job trains. Each model
-    is trained by so many `processes`. Jobs lease `devices`, each for so many jobs `per_device`; None for all GPUs that
-    are visible, where the launcher's jobs can (`sweeper/job/devices.py`).
+    `threads` and `chunk` are None for what suits, and so is `together`, the most points that one job trains. Jobs lease
+    `devices`, each for so many jobs `per_device`; None for all GPUs that are visible, where the launcher's jobs can
+    (`sweeper/job/devices.py`).
     """
 
     device: str
     threads: int | None
     chunk: int | None
     together: int | None
-    processes: int = 1
     devices: tuple[str, ...] | None = None
     per_device: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("processes", "per_device"):
-            if not is_integer_at_least(getattr(self, name), 1):
-                raise BadInput(f"Expected compute.{name}={getattr(self, name)!r} to be an integer >= 1.")
+        if not is_integer_at_least(self.per_device, 1):
+            raise BadInput(f"Expected compute.per_device={self.per_device!r} to be an integer >= 1.")
         for name in ("threads", "chunk", "together"):
             value = getattr(self, name)
             if value is not None and not is_integer_at_least(value, 1):
@@ -45,24 +43,23 @@ class Compute:
     def from_config(cls, config: Mapping[str, Any]) -> Compute:
         """What the group `compute` of a configuration asks for."""
         names = ("threads", "chunk", "together")
-        several = {name: config.get(name, 1) for name in ("processes", "per_device")}
-        devices = config.get("devices")
+        per_device, devices = config.get("per_device", 1), config.get("devices")
         if devices is not None:
             listed = [devices] if isinstance(devices, (int, str)) else devices
             devices = tuple(str(one) for one in listed)
-        return cls(device=str(config["device"]), devices=devices, **several, **{name: config[name] for name in names})
+        asked = {name: config[name] for name in names}
+        return cls(device=str(config["device"]), devices=devices, per_device=per_device, **asked)
 
     def machine_of_worker_process(self, data: Path | None, workers: int = 1) -> Machine:
         """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""
         from dpsweep.sweeper.trial.session import Machine
 
-        shared = max(1, workers) * self.processes
+        cores = usable_core_count() // max(1, workers)
         return Machine(
             device=resolve_device_name(self.device),
-            threads=threads_within_omp_limit(usable_core_count() // shared) if self.threads is None else self.threads,
+            threads=threads_within_omp_limit(cores) if self.threads is None else self.threads,
             chunk=self.chunk,
             data=data,
-            processes=self.processes,
         )
 
 

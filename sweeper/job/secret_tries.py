@@ -108,16 +108,16 @@ def _train_on_generated_records(
     keep_freed_memory()
     data = declaration.records.load_split(RecordStore(folder=None, coins=coins))
     model, streams = make_model(config, secrets.token_hex()), [new_secret_streams()]
-    with stacked_or_engine_gradient_sums(config, declaration, [model], data.train, machine, streams) as sums:
-        train_together(
-            [make_training_run(config, declaration)],
-            [model],
-            sums,
-            data.train,
-            streams,
-            device=machine.device,
-            should_stop=should_end,
-        )
+    sums = stacked_or_engine_gradient_sums(config, declaration, [model], data.train, machine, streams)
+    train_together(
+        [make_training_run(config, declaration)],
+        [model],
+        sums,
+        data.train,
+        streams,
+        device=machine.device,
+        should_stop=should_end,
+    )
 
 
 def _multiply_matrices_until_end(machine: Machine, should_end: Callable[[], bool]) -> None:

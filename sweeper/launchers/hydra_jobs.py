@@ -206,7 +206,7 @@ JOB: Mapping[str, Any] = {
     "data": None,
     "store": None,  # the plan's private store, where receipts are claimed and steps are marked
     "compute": {
-        **{"device": "auto", "threads": None, "chunk": None, "together": None, "processes": 1},
+        **{"device": "auto", "threads": None, "chunk": None, "together": None},
         **{"devices": None, "per_device": 1},
     },
 }

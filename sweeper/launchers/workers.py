@@ -86,16 +86,11 @@ class Workers:
         """
         return self if self.here else replace(self, jobs=1, batch=1)
 
-    def refusal_sentence_of_secret_draw(self, rule: str, processes: int, resume: int) -> str:
+    def refusal_sentence_of_secret_draw(self, rule: str, resume: int) -> str:
         """Why these workers may not run a secret draw; empty if they may.
 
-        `processes` is their number for each training, `resume` how often an interrupted try is launched again.
+        `resume` is how often an interrupted try is launched again.
         """
-        if processes > 1:
-            return (
-                f"Expected compute.processes={processes} to be 1 under {rule}: each try would start that many "
-                "processes, which other users of this machine can count, and its tries are secret."
-            )
         if resume and (jobs := self.limited_for_secret_draw().jobs) > 1:
             return (
                 f"Expected hydra.sweeper.resume={resume} to be 0 under {rule} with {jobs} workers: a new worker for "

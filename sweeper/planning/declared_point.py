@@ -18,6 +18,7 @@ from dpsweep.sweeper.planning.plan_settings import NOISE, RATE, Point, require_p
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config, records_from_config
 from dpsweep.trainers.declarations.batch_sampling import privacy_event_counts_of_run
 from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, step_counts_by_noise_factor
+from dpsweep.trainers.declarations.losses import default_rate_factor
 from dpsweep.trainers.methods.rate_laws import DIGITS
 
 KINDS = 64
@@ -107,7 +108,7 @@ class DeclaredPoint:
         return Trial(method=point.method, axes=axes, config=config, event=declared.training_and_scoring_dp_event(noise))
 
     def _automatic_rate(self, noise_multiplier: float) -> float:
-        """The learning rate that the method's law finds at this noise, times the point's factor."""
+        """The rate that the method's law finds at this noise, times the point's factor and that of class weights."""
         one, trainer = self.declaration, self.point.config["trainer"]
         law = getattr(class_of_tag(trainer[KIND], "trainer"), "rate_law", None) if KIND in trainer else None
         if law is None:
@@ -117,6 +118,7 @@ class DeclaredPoint:
             )
         noise_std = noise_multiplier * one.trainer.transform.norm_bound
         rate = law.rate(noise_std=noise_std, batch_size=one.sampler.batch_size, steps=one.steps)
+        rate *= default_rate_factor(one.loss)
         return float(f"{self.point.rate_factor * rate:.{DIGITS}g}")
 
 

@@ -35,14 +35,20 @@ from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_opti
 from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
 from dpsweep.sweeper.trial.script_run import config_with_script_checksum
 from dpsweep.sweeper.trial.spec import (
+    build_object_of_config_part,
     declaration_from_config,
     records_from_config,
     require_importable_class_of_part,
 )
+from dpsweep.trainers.declarations.losses import default_rate_factor
+from dpsweep.trainers.methods.rate_laws import DIGITS as RATE_DIGITS
 from dpsweep.trainers.methods.rate_laws import factor_of_automatic_rate
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
+
+DEFAULT_GRIDS = ("few", "small")
+"""The grids with the learning rates that are defaults of methods."""
 
 DEFAULT_AXES = "trainer/axes"
 """The config group of each method's default axes, for grids that have none for it."""
@@ -194,6 +200,10 @@ class Grid:
                 f"Expected trainer={method} to have axes: this grid has none for it, and there are no default ones in "
                 f"{DEFAULT_AXES}. Give them on the command line (trainer.lr=0.1,0.2)."
             )
+        is_typed = any(key.startswith("grid.axes") for key in self.request.keys)
+        is_default = has_default or (chosen_option_of_group(config, "grid") in DEFAULT_GRIDS and not is_typed)
+        if axes and RATE in axes and is_default:
+            axes[RATE] = _weighted_rates(axes[RATE], config)
         typed = {
             key: values
             for key, values in self.request.values.items()
@@ -274,6 +284,14 @@ class Grid:
 def _has_neither_defaults_nor_package(file: ConfigResult) -> bool:
     """Whether a file has neither a defaults list nor a package of its own: its contents are the option."""
     return file.header["package"] is None and DEFAULTS not in file.config
+
+
+def _weighted_rates(rates: Sequence[Any], config: DictConfig) -> tuple[Any, ...]:
+    """Default learning rates, times the factor of declared class weights."""
+    if config.loss.get("class_weights") is None:
+        return tuple(rates)
+    loss = build_object_of_config_part(_as_mapping("loss", config.loss), "loss")
+    return tuple(float(f"{rate * default_rate_factor(loss):.{RATE_DIGITS}g}") for rate in rates)
 
 
 def _methods(request: Request, config: DictConfig) -> Iterator[_Method]:

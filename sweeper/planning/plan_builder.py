@@ -42,6 +42,7 @@ from dpsweep.sweeper.planning.sealed_options import (
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.declarations.losses import default_rate_factor
 from dpsweep.trainers.methods.script import is_script_config
 
 FINAL = "final"
@@ -141,7 +142,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
         card=priced.card,
         about=asked.require_valid_about_text(settings.about),
         notes=(
-            *(*notes, *filter(None, (terms.note,)), *_default_axes_note(distinct)),
+            *(*notes, *filter(None, (terms.note,)), *_default_axes_note(distinct), *_class_weights_note(priced.trials)),
             *(*_automatic_rates_note(distinct, trials), *priced.notes),
         ),
     )
@@ -220,6 +221,16 @@ def _default_axes_note(points: Sequence[Point]) -> Iterator[str]:
         ones = "its default ones" if len(methods) == 1 else "their default ones"
         plural = "s" if len(default) > 1 else ""
         yield f"The grid has no axes for {', '.join(methods)}: {ones} (trainer/axes) make {len(default)} point{plural}."
+
+
+def _class_weights_note(trials: Sequence[Trial]) -> Iterator[str]:
+    """A note that says what class weights do."""
+    loss = declared_point_of_trial(trials[0]).declaration.loss
+    if (factor := default_rate_factor(loss)) != 1:
+        yield (
+            "Class weights multiply bounded gradients, over the largest weight, so the price is that without them; "
+            f"default learning rates are multiplied by {factor:.3g}."
+        )
 
 
 def _automatic_rates_note(points: Sequence[Point], trials: Sequence[Trial]) -> Iterator[str]:

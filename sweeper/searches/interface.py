@@ -84,10 +84,10 @@ class AdmittedSearch(ABC):
         return workers
 
     @classmethod
-    def launcher_refusal_sentence(cls, rule: str, workers: Workers, processes: int, resume: int) -> str:
+    def launcher_refusal_sentence(cls, rule: str, workers: Workers, resume: int) -> str:
         """Why these workers may not run the search under the rule of this name; empty if they may.
 
-        `processes` is their number for each training, `resume` how often an interrupted run is launched again.
+        `resume` is how often an interrupted run is launched again.
         """
         return ""
 

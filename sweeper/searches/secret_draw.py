@@ -68,9 +68,9 @@ class AdmittedSecretDraw(AdmittedSearch):
         return workers.limited_for_secret_draw()
 
     @classmethod
-    def launcher_refusal_sentence(cls, rule: str, workers: Workers, processes: int, resume: int) -> str:
+    def launcher_refusal_sentence(cls, rule: str, workers: Workers, resume: int) -> str:
         """What these workers would show of the draw."""
-        return workers.refusal_sentence_of_secret_draw(rule, processes, resume)
+        return workers.refusal_sentence_of_secret_draw(rule, resume)
 
     @cached_property
     def search_of_plan(self) -> SecretDraw:

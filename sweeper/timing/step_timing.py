@@ -194,9 +194,7 @@ class _ShapeTimer:
         """Floating-point operations of a step of one point."""
         from dpsweep.sweeper.trial.step_work import flops_of_training_step
 
-        return _mean_examples_per_batch(self.declared) * flops_of_training_step(
-            self.model, self._random_model_inputs(1)
-        )
+        return _mean_examples_per_step(self.declared) * flops_of_training_step(self.model, self._random_model_inputs(1))
 
     def measure_step_and_other_run_seconds(self) -> Cost:
         """The seconds of a step and of what a run does beside its steps."""
@@ -242,10 +240,7 @@ class _ShapeTimer:
         return self._seconds_of_training_loop_step(sums, points) / points
 
     def _seconds_of_single_point_step(self) -> float:
-        """Seconds of a step of one point: its engine's sum, by fewer examples if slow, and the noise and update.
-
-        Processes divide the examples of the sum.
-        """
+        """Seconds of a step of one point: its engine's sum, by fewer examples if slow, and the noise and update."""
         import torch
 
         from dpsweep.sweeper.trial.spec import build_object_of_config_part
@@ -253,9 +248,8 @@ class _ShapeTimer:
         from dpsweep.trainers.engines.interface import Minibatch, Task
 
         declared, engine = self.declared, build_object_of_config_part(self.shape.config["engine"], "engine")
-        processes = 1 if declared.augmentation is not None else self.shape.processes
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
-        batch_size = math.ceil(_mean_examples_per_batch(declared) / processes)
+        batch_size = _mean_examples_per_step(declared)
         inputs = self._random_model_inputs(batch_size)
         labels = label_shape(declared.loss, tuple(declared.dataset.shape), declared.dataset.classes)
         targets = torch.zeros(batch_size, *labels, dtype=getattr(torch, declared.loss.labels), device=self.device)
@@ -401,13 +395,14 @@ class _ShapeTimer:
         )
 
 
-def _mean_examples_per_batch(declared: Declaration) -> int:
-    """Mean number of examples in a batch: more than its units if a unit has several records or augmented copies."""
+def _mean_examples_per_step(declared: Declaration) -> int:
+    """Mean number of examples in a step: more than its places if a unit has several records or augmented copies."""
     from dpsweep.trainers.data.interface import nominal_units
 
-    dataset = declared.dataset
+    dataset, records = declared.dataset, declared.records
     copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
-    return max(1, round(copies * declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
+    places = declared.sampler.step_places(records.nominal_training_units, records.most_training_units)
+    return max(1, round(copies * places * dataset.records / nominal_units(dataset)))
 
 
 def main() -> None:

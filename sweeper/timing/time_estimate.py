@@ -47,13 +47,12 @@ Config = Mapping[str, Any]
 class Shape:
     """One kind of step: a configuration that has it, and the number of points that one job may train together.
 
-    So many `processes` share the gradient sums of a model that is not stacked. With `extracts`, features of records are
+    With `extracts`, features of records are
     still to be computed.
     """
 
     config: Config
     points: int
-    processes: int = 1
     extracts: bool = False
 
     @property
@@ -79,12 +78,11 @@ def step_shapes_by_timing_key(
     workers: int = 1,
     together: int | None = None,
     *,
-    processes: int = 1,
     extracts: bool = False,
 ) -> dict[str, Shape]:
     """One shape for each kind of step, by its key, if the points of a kind are divided among these workers.
 
-    At most `together` points are in one job, if it is given. `processes` and `extracts` are those of each shape.
+    At most `together` points are in one job, if it is given. `extracts` is that of each shape.
     """
     counts: Counter[str] = Counter()
     one_each: dict[str, Config] = {}
@@ -95,10 +93,7 @@ def step_shapes_by_timing_key(
             one_each[kind] = {**config, "steps": 1}
     most = COMPANY if together is None else min(COMPANY, together)
     points = {kind: min(most, math.ceil(count / max(1, workers))) for kind, count in counts.items()}
-    return {
-        kind: Shape(config=one_each[kind], points=points[kind], processes=processes, extracts=extracts)
-        for kind in counts
-    }
+    return {kind: Shape(config=one_each[kind], points=points[kind], extracts=extracts) for kind in counts}
 
 
 def _seconds_of_trial(trial: Trial, costs: Mapping[str, Cost]) -> float:
@@ -234,7 +229,7 @@ class Speeds:
     A file's values are seconds of a step, seconds beside the steps of a run, and, where records have frozen features,
     seconds to extract those of a record. `threads` is the number that the user gave, None if it follows from the work
     of a step; then it is at most `most`. So many `workers` share the points, and a job trains at most `together` of
-    them, if it is given, in so many `processes`. With `extracts`, some features are still to be computed, and a kind of
+    them, if it is given. With `extracts`, some features are still to be computed, and a kind of
     step whose extraction was not timed is unknown. A process that times steps has these environment `variables`.
     """
 
@@ -244,7 +239,6 @@ class Speeds:
     most: int
     workers: int = 1
     together: int | None = None
-    processes: int = 1
     extracts: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -302,9 +296,7 @@ class Speeds:
         )
 
     def _step_shapes_of_configs(self, configs: Iterable[Config]) -> Mapping[str, Shape]:
-        return step_shapes_by_timing_key(
-            configs, self.workers, self.together, processes=self.processes, extracts=self.extracts
-        )
+        return step_shapes_by_timing_key(configs, self.workers, self.together, extracts=self.extracts)
 
     def known_costs_of_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
         """The cost of each of these shapes, by kind, where it was timed or ran before."""
@@ -330,10 +322,7 @@ class Speeds:
 
     def _cost_key(self, kind: str, shape: Shape) -> str:
         threads = self.threads or self.most
-        several = {} if shape.processes == 1 else {"processes": shape.processes}
-        return short_digest_of_json(
-            {"kind": kind, "points": shape.points, "device": self.device, "threads": threads} | several
-        )
+        return short_digest_of_json({"kind": kind, "points": shape.points, "device": self.device, "threads": threads})
 
 
 def _is_list_of_times(stored: object) -> bool:

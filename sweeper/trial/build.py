@@ -128,6 +128,7 @@ def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Ru
         noise_multiplier=config["privacy"]["noise_multiplier"],
         steps=declaration.steps,
         train_records=declaration.nominal_training_units,
+        most_records=declaration.records.most_training_units,
         ema=declaration.ema,
         public=declaration.dataset.public,
         noise=declaration.noise,

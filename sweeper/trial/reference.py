@@ -72,8 +72,8 @@ def train_without_privacy_and_compare(trial: Trial, plan: str, folder: SweepFold
         adjacency=declared.adjacency,
     )
     model, streams = make_model(trial.config, trial.id).to(machine.device), [new_secret_streams()]
-    with stacked_or_engine_gradient_sums(trial.config, declared, [model], data.train, machine, streams) as sums:
-        (outcome,) = train_together([run], [model], sums, data.train, streams, device=machine.device)
+    sums = stacked_or_engine_gradient_sums(trial.config, declared, [model], data.train, machine, streams)
+    (outcome,) = train_together([run], [model], sums, data.train, streams, device=machine.device)
     scored, metric = scored_records_of_split(declared.score, data), declared.score.measured
     private = load_weights_into_model(make_model(trial.config, trial.id), folder.trial_folder(trial.id))
 

@@ -203,23 +203,21 @@ def _train_group(
     places = [one.session.place.files for one in group]
     streams = _streams_per_run_or_shared_if_secret(group)
     first, models = group[0].session, [one.model for one in group]
-    with stacked_or_engine_gradient_sums(
-        first.trial.config, first.declaration, models, data.train, machine, streams
-    ) as sums:
-        return train_together(
-            [one.run for one in group],
-            models,
-            sums,
-            data.train,
-            streams,
-            device=machine.device,
-            share=shared,
-            on_step=progress_writer(places, group[0].run.steps),
-            should_stop=should_stop,
-            journals=[one.journal for one in group],
-            since=[one.since for one in group],
-            watch=_learning_curve_recorder(first, data, machine),
-        )
+    sums = stacked_or_engine_gradient_sums(first.trial.config, first.declaration, models, data.train, machine, streams)
+    return train_together(
+        [one.run for one in group],
+        models,
+        sums,
+        data.train,
+        streams,
+        device=machine.device,
+        share=shared,
+        on_step=progress_writer(places, group[0].run.steps),
+        should_stop=should_stop,
+        journals=[one.journal for one in group],
+        since=[one.since for one in group],
+        watch=_learning_curve_recorder(first, data, machine),
+    )
 
 
 def _learning_curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:

@@ -44,19 +44,15 @@ PROGRESS, PROGRESS_SECONDS = "progress", 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The device, threads, chunk size, data folder and processes of a job; not part of any identity.
-
-    `threads` are those of each of the `processes`, which compute the gradients of a model together.
-    """
+    """The device, threads, chunk size and data folder of a job; not part of any identity."""
 
     device: str
     threads: int
     chunk: int | None
     data: Path | None
-    processes: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in (("threads", self.threads), ("chunk", self.chunk), ("processes", self.processes)):
+        for name, value in (("threads", self.threads), ("chunk", self.chunk)):
             if value is not None and not is_integer_at_least(value, 1):
                 raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
 

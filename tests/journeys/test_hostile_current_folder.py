@@ -193,13 +193,6 @@ def test_a_model_trains_so_under_every_launcher(launcher: str, hostile: HostileF
     trains(hostile, launcher)
 
 
-@pytest.mark.long
-def test_a_model_trains_so_in_several_processes(hostile: HostileFolder) -> None:
-    write_own_model(hostile.root)
-    hostile.add_modules(EXISTING)
-    trains(hostile, "basic", "compute.processes=2", "compute.together=1", "engine=vmap")
-
-
 def trains(hostile: HostileFolder, launcher: str, *more: str) -> None:
     done = hostile.run(WAYS["script"], "sweep", *GRID, *OWN, f"hydra/launcher={launcher}", "page=false", *more)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.interface import Minibatch
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, Normalize
@@ -24,6 +27,18 @@ TRANSFORMS = [
 ]
 CLASSES = 5
 each_engine = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
+
+
+def units_of_sizes(inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> Minibatch:
+    """Units of so many consecutive examples each, one a place, slot after slot."""
+    slots, first = max(sizes, default=1), 0
+    shape = slots, len(sizes)
+    shares = torch.zeros(shape, dtype=torch.float64)
+    rows, labels = inputs.new_zeros(*shape, *inputs.shape[1:]), targets.new_zeros(*shape, *targets.shape[1:])
+    for place, size in enumerate(sizes):
+        own, first = slice(first, first + size), first + size
+        rows[:size, place], labels[:size, place], shares[:size, place] = inputs[own], targets[own], 1 / size
+    return Minibatch(rows.flatten(0, 1), labels.flatten(0, 1), shares=shares)
 
 
 def problem(factory, shape, examples: int, dtype=torch.float64) -> tuple[nn.Module, Tensor, Tensor]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from dpsweep.accounting.validation import positive_int
+from dpsweep.trainers.data.places import BLANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,14 +69,21 @@ class Units:
         kept, of = np.unique(self.of[index], return_inverse=True)
         return Units(names=tuple(self.names[unit] for unit in kept), of=of.astype(np.int64, copy=False))
 
-    def records_and_sizes_of_drawn_units(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-        """The records of the drawn units, unit after unit in the order drawn, and the number of records of each."""
-        place = np.full(len(self), -1)
-        place[drawn] = np.arange(len(drawn))
-        index = np.flatnonzero(place[self.of] >= 0)
-        places = place[self.of[index]]
-        sizes = np.bincount(places, minlength=len(drawn))
-        return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
+    @cached_property
+    def _records_by_unit(self) -> NDArray[np.int64]:
+        """All records, unit after unit."""
+        return np.argsort(self.of, kind="stable")
+
+    def records_at_places(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The records of units at places [places], each unit's in their order: [slots, places], `BLANK` elsewhere.
+
+        There are as many slots as the largest of these units has records, at least 1.
+        """
+        sizes = np.where(units == BLANK, 0, self.records_per_unit[units])
+        slots = np.arange(max(1, int(sizes.max(initial=0))))[:, None]
+        starts = np.cumsum(self.records_per_unit) - self.records_per_unit
+        positions = np.where(slots < sizes, starts[units] + slots, 0)
+        return np.where(slots < sizes, self._records_by_unit[positions], BLANK)
 
 
 def assign_units_and_cap_records(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
@@ -273,7 +281,8 @@ class Records:
 
     def read_ahead(self, drawn: NDArray[np.int64]) -> None:
         """Begins to read the records of the drawn units, which are asked for next, if they are on disk."""
-        self._rows.read_ahead(self.records_and_sizes_of_drawn_units(drawn)[0])
+        records = self.records_at_places(drawn)
+        self._rows.read_ahead(records[records != BLANK])
 
     def inputs(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""
@@ -330,15 +339,9 @@ class Records:
         """The number of units that a sampler draws from."""
         return len(self) if self.units is None else len(self.units)
 
-    def records_and_sizes_of_drawn_units(
-        self, drawn: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-        """The records of the drawn units, unit after unit, and the number in each; None if records are units."""
-        return (drawn, None) if self.units is None else self.units.records_and_sizes_of_drawn_units(drawn)
-
-    def units_sorted_by_size(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """These units sorted by their number of records, smallest first; ties keep their order."""
-        return units if self.units is None else units[np.argsort(self.units.records_per_unit[units], kind="stable")]
+    def records_at_places(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The records of units at places [places]: [slots, places], with one slot if every record is its own unit."""
+        return units[None] if self.units is None else self.units.records_at_places(units)
 
     def mean_quality_of_each_unit(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `qualities` [n]."""

@@ -61,8 +61,9 @@ class Loss(ABC):
 class CrossEntropy(Loss):
     """The cross-entropy of outputs [n, classes, ...] as logits and targets [n, ...] of int64.
 
-    `class_weights` [classes] are declared constants that multiply the losses of each class's records, so that a rare
-    class can be trained for; None for weights of 1. A record's gradient is clipped after it is weighted.
+    `class_weights` [classes] are declared constants, so that a rare class can be trained for; None for weights of 1.
+    They multiply bounded gradients (`example_weights`), not losses: a method that normalizes gradients cancels a factor
+    on a loss, and clipping cuts it off.
     `label_smoothing` is the share of each target that all classes get in equal parts.
     Source: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2016, Section 7 (label smoothing).
     """
@@ -99,19 +100,15 @@ class CrossEntropy(Loss):
         """Summed over all examples."""
         from torch.nn import functional
 
-        if self.class_weights is None:
-            return functional.cross_entropy(outputs, targets, reduction="sum", label_smoothing=self.label_smoothing)
-        losses = functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.label_smoothing)
-        return (losses * outputs.new_tensor(self.class_weights)[targets]).sum()
+        return functional.cross_entropy(outputs, targets, reduction="sum", label_smoothing=self.label_smoothing)
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The gradient with respect to the logits: softmax(outputs) - smoothed targets, times the class's weight."""
+        """The gradient with respect to the logits: softmax(outputs) - smoothed targets."""
         probabilities = outputs.softmax(dim=1)
         if self.label_smoothing:
             probabilities -= self.label_smoothing / outputs.shape[1]
         right, share = targets.expand(len(outputs), *outputs.shape[2:])[:, None], self.label_smoothing - 1.0
-        gradient = probabilities.scatter_add_(1, right, probabilities.new_full((), share).expand(right.shape))
-        return gradient if self.class_weights is None else gradient * outputs.new_tensor(self.class_weights)[right]
+        return probabilities.scatter_add_(1, right, probabilities.new_full((), share).expand(right.shape))
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """1 if the most likely class is the true class, else 0."""
@@ -123,6 +120,39 @@ class CrossEntropy(Loss):
 
 
 CROSS_ENTROPY = CrossEntropy()
+
+
+def example_weights(loss: Loss, targets: Tensor) -> Tensor:
+    """The weight of each example's class over the largest weight: [n] in float64, 1 where the loss declares none.
+
+    A unit's bounded gradient is multiplied by the mean of its examples' weights.
+
+    *Guarantee*: a weight is in [0, 1], rounding included, and depends on the example's own label and on declared
+    numbers alone. So a unit adds at most the bound, as it does without weights, under both adjacencies.
+    """
+    import torch
+
+    if (declared := _class_weights(loss)) is None:
+        return torch.ones(len(targets), dtype=torch.float64, device=targets.device)
+    weights = torch.tensor(declared, dtype=torch.float64, device=targets.device)
+    return (weights / weights.max())[targets]
+
+
+def default_rate_factor(loss: Loss) -> float:
+    """The factor on default learning rates: the largest class weight over their mean, and 1 without weights.
+
+    `example_weights` shorten the gradients of the lighter classes, and a larger rate makes up for it. The mean does not
+    weigh classes by their records, whose counts are private.
+
+    >>> default_rate_factor(CrossEntropy()), default_rate_factor(CrossEntropy(class_weights=(1, 3)))
+    (1.0, 1.5)
+    """
+    weights = _class_weights(loss) or (1.0,)
+    return max(weights) * len(weights) / math.fsum(weights)
+
+
+def _class_weights(loss: Loss) -> tuple[float, ...] | None:
+    return loss.class_weights if isinstance(loss, CrossEntropy) else None
 
 
 class NumberLoss(Loss):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from dpsweep.trainers.declarations.losses import Loss
 from dpsweep.trainers.engines.interface import (
     Minibatch,
+    Pass,
     Task,
     automatic_chunk_size,
     gradients_as_rows,
-    pack_units_into_micro_batches,
     per_example_gradient_norms,
     require_exact_float32_products,
     trainable_parameters,
@@ -121,57 +121,49 @@ def bounded_gradient_sum_and_norms(
     if len(batch) == 0:
         return total, parameters[0].new_zeros(0)
 
-    def per_example(examples: Minibatch) -> Iterator[tuple[list[Tensor], int]]:
-        """The examples' gradients, chunk by chunk, and the number of examples; further rows are padding."""
-        for inputs, targets, count in examples.iterate_chunks(chunk, filled=task.block is not None):
-            yield gradients_of_examples(model, parameters, inputs, targets, task.loss), count
-
-    chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
-    room, norms = None if task.block is None else chunk, []
-    parts = (
-        per_example(batch)
-        if batch.sizes is None
-        else _iterate_unit_mean_gradient_chunks(per_example, parameters, chunk, room, batch)
-    )
-    for gradients, count in parts:
-        lengths = per_example_gradient_norms(gradients)  # of all rows, padding included: the shape depends on no record
-        total += _weighted_gradient_sum(gradients, lengths, task.transform.factors(lengths), count)
-        norms.append(lengths[:count])
-    return total, torch.cat(norms)
+    most, norms = task.chunk or automatic_chunk_size(model, batch.inputs[0]), []
+    for part in batch.iterate_passes(most):
+        gradients = _mean_gradients_at_places(
+            part, lambda inputs, targets: gradients_of_examples(model, parameters, inputs, targets, task.loss)
+        )
+        lengths = per_example_gradient_norms(gradients)
+        factors = task.transform.factors(lengths) * part.weights.to(lengths.dtype)
+        total += _weighted_gradient_sum(gradients, lengths, factors)
+        norms.append(lengths)
+    return total, torch.cat(norms)[: len(batch)]
 
 
-def _iterate_unit_mean_gradient_chunks(
-    per_example: Callable[[Minibatch], Iterator[tuple[list[Tensor], int]]],
-    parameters: list[nn.Parameter],
-    chunk: int,
-    room: int | None,
-    batch: Minibatch,
-) -> Iterator[tuple[list[Tensor], int]]:
-    """The units' gradients, one micro-batch at a time: the means over their examples, and the number of units.
+def _mean_gradients_at_places(part: Pass, gradients: Callable[[Tensor, Tensor], list[Tensor]]) -> list[Tensor]:
+    """The gradients of the units at all places [places, ...], slot after slot: their examples' times their shares.
 
-    Gradients are summed by index, not by a product with a matrix of zeros and ones: zero times infinity would carry a
-    unit's non-finite gradient into other units. `room`, a fixed number of examples, determines the number of rows.
+    A slot that all units leave blank adds 0 and is left out. Where one is blank its gradient is set to 0, since 0 times
+    infinity would be no number.
     """
-    for micro_batch in pack_units_into_micro_batches(batch.sizes or (), chunk):
-        units, size = len(micro_batch.sizes), micro_batch.sizes[0]
-        rows = units if room is None else max(1, room // size)
-        owners = micro_batch.unit_index_of_each_example().to(batch.inputs.device)
-        means = [parameter.new_zeros(rows, *parameter.shape) for parameter in parameters]
-        for (gradients, count), owner in zip(
-            per_example(batch[micro_batch.example_slice]), torch.split(owners, chunk), strict=True
-        ):
-            for mean, gradient in zip(means, gradients, strict=True):
-                mean.index_add_(0, owner, gradient[:count])
-        yield [mean.div_(size) for mean in means], units
+    if part.shares is None:
+        return gradients(part.inputs[0], part.targets[0])
+    means: list[Tensor] = []
+    for inputs, targets, shares in zip(part.inputs, part.targets, part.shares, strict=True):
+        if means and not shares.any():
+            continue
+        rows = gradients(inputs, targets)
+        for gradient in rows:
+            gradient[shares == 0] = 0
+        columns = [shares.view(-1, *[1] * (gradient.ndim - 1)).to(gradient.dtype) for gradient in rows]
+        if means:
+            for mean, gradient, column in zip(means, rows, columns, strict=True):
+                mean.addcmul_(gradient, column)
+        else:
+            means = [gradient * column for gradient, column in zip(rows, columns, strict=True)]
+    return means
 
 
-def _weighted_gradient_sum(gradients: list[Tensor], norms: Tensor, factors: Tensor, count: int) -> Tensor:
-    """The flat sum [P] of factor times gradient over the first `count` rows; non-finite gradients count as zero."""
+def _weighted_gradient_sum(gradients: list[Tensor], norms: Tensor, factors: Tensor) -> Tensor:
+    """The flat sum [P] of factor times gradient; non-finite gradients count as zero."""
     non_finite, sums = ~norms.isfinite(), []
     if non_finite.any():
         for gradient in gradients:
             gradient[non_finite] = 0
     for gradient in gradients:
         sums.append(torch.zeros(gradients_as_rows(gradient).shape[1], dtype=torch.float64, device=norms.device))
-        DenseGradient(rows=gradients_as_rows(gradient)[:count]).add_weighted_sum_to(sums[-1], factors[:count])
+        DenseGradient(rows=gradients_as_rows(gradient)).add_weighted_sum_to(sums[-1], factors)
     return torch.cat(sums)

@@ -277,7 +277,7 @@ class Fused:
         parameters = trainable_parameters(model)
         numbers = sum(parameter.numel() for parameter in parameters)
         total = parameters[0].new_zeros(numbers, dtype=torch.float64)
-        if batch.sizes is not None:  # even if all are 1 in this batch: the engine must not depend on a random draw
+        if batch.shares is not None:  # even with one slot: the engine must not depend on a random draw
             raise Unsupported("", model, "to be trained on units of one example each")
         layers = layers_to_record(model)
         if len(batch) == 0:
@@ -288,16 +288,13 @@ class Fused:
             cases[case] = _checked_layout_and_stored_size(model, inputs, task.loss)
             _log_layers_without_rule(layers)
         layout, stored = cases[case]
-        chunk = task.examples_per_pass(fused_chunk_size(model, stored, inputs[0]))
-        places, norms = flat_vector_views_by_parameter(parameters, total), []
+        most = task.chunk or fused_chunk_size(model, stored, inputs[0])
+        sums, norms = flat_vector_views_by_parameter(parameters, total), []
         with recording_tape(model, layers, layout, _NARROW[self.precision]) as tape:
-            for part, targets, count in batch.iterate_chunks(chunk, filled=task.block is not None):
-                norms.append(
-                    _add_bounded_sum_returning_norms(
-                        tape.record_per_example_gradients(part, targets, task.loss), places, task.transform, count
-                    )
-                )
-        return total, torch.cat(norms)
+            for part in batch.iterate_passes(most):
+                gradients = tape.record_per_example_gradients(part.inputs[0], part.targets[0], task.loss)
+                norms.append(_add_bounded_sum_returning_norms(gradients, sums, task.transform, part.weights))
+        return total, torch.cat(norms)[: len(batch)]
 
 
 def _checked_layout_and_stored_size(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
@@ -318,19 +315,18 @@ def _log_layers_without_rule(layers: Sequence[Layer]) -> None:
 
 def _add_bounded_sum_returning_norms(
     gradients: Mapping[nn.Parameter, LayerGradient],
-    places: Mapping[nn.Parameter, Tensor],
+    sums: Mapping[nn.Parameter, Tensor],
     transform: GradientTransform,
-    count: int,
+    weights: Tensor,
 ) -> Tensor:
-    """Adds the bounded gradients of a chunk's first `count` examples to the sum; returns their unbounded norms."""
-    norms = joint_norms(gradients.values()).to(next(iter(places)).dtype)
-    factors = transform.factors(norms)
-    factors[count:] = 0
+    """Adds the bounded gradients of a pass, times their weights, to the sums; returns their unbounded norms."""
+    norms = joint_norms(gradients.values()).to(next(iter(sums)).dtype)
+    factors = transform.factors(norms) * weights.to(norms.dtype)
     if not norms.max().isfinite():
         non_finite = ~norms.isfinite()
         gradients = {
             parameter: gradient.with_marked_examples_zeroed(non_finite) for parameter, gradient in gradients.items()
         }
     for parameter, gradient in gradients.items():
-        gradient.add_weighted_sum_to(places[parameter], factors)
-    return norms[:count]
+        gradient.add_weighted_sum_to(sums[parameter], factors)
+    return norms

@@ -1,8 +1,8 @@
 """The interface of engines, and their arguments: the examples of a step, and the task to do with their gradients.
 
 Beside it stand what all engines share: the trainable parameters and their positions in a flat vector, the norms of
-per-example gradients, micro-batches, which are parts of a batch that fit in memory where one unit may have several
-examples, and chunk sizes, the numbers of examples that an engine processes at a time within its memory.
+per-example gradients, the passes of one shape that a batch is divided into, and chunk sizes, the numbers of examples
+that an engine processes at a time within its memory.
 """
 
 from __future__ import annotations
@@ -77,79 +77,68 @@ def gradients_as_rows(gradient: Tensor) -> Tensor:
     return gradient.flatten(1) if gradient.ndim > 1 else gradient[:, None]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MicroBatch:
-    """Consecutive units of equal size in a batch: their examples begin at `first`, and unit i has sizes[i] examples."""
-
-    first: int
-    sizes: tuple[int, ...]
-
-    @property
-    def example_slice(self) -> slice:
-        """The slice of its examples in the batch."""
-        return slice(self.first, self.first + sum(self.sizes))
-
-    def unit_index_of_each_example(self) -> Tensor:
-        """The index of the unit of each example, ascending."""
-        return torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
-
-
-def pack_units_into_micro_batches(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
-    """All units in their order, in micro-batches of at most `chunk` examples; a larger unit is alone in one.
-
-    Units of different sizes are in different micro-batches. So the position of a unit in its micro-batch depends on its
-    own size and on the number of earlier units of this size, never on other sizes.
-    """
-    first, examples = 0, 0
-    units: list[int] = []
-    for size in sizes:
-        if units and (examples + size > chunk or size != units[0]):
-            yield MicroBatch(first=first, sizes=tuple(units))
-            first, examples, units = first + examples, 0, []
-        units.append(size)
-        examples += size
-    if units:
-        yield MicroBatch(first=first, sizes=tuple(units))
-
-
-def check_unit_sizes_sum_to_examples(sizes: Sequence[int], examples: int) -> None:
-    """Raises ValueError unless each example of a batch belongs to exactly one unit, and each unit has an example."""
-    if min(sizes, default=1) < 1 or sum(sizes) != examples:
-        raise ValueError(f"Expected sizes={list(sizes)} >= 1, {examples} together.")
-
-
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """The examples of a step: inputs [n, *shape], targets [n] or [n, *shape] in the loss's dtype; n may be 0.
+    """The places of a step, of which each has a unit or is blank: inputs [n, *shape], targets [n] or [n, *shape].
 
-    Without `sizes` a unit is one example. With `sizes`, unit i has the next sizes[i] examples; sizes are at least 1 and
-    sum to n. The presence of `sizes` is declared and never depends on a draw, because it affects the choice of engine.
+    Without `shares` [slots, places] a unit is one example, at its place. With `shares`, place p has the examples
+    p, p + places, p + 2 * places, ..., one for each slot, and the unit's gradient is the sum of their gradients times
+    their shares: 1 / k for each of its k examples, 0 for slots that it leaves blank. The presence of `shares` is
+    declared and never depends on a draw, because it affects the choice of engine.
+
+    `weights` [places] are in [0, 1] and multiply each unit's bounded gradient, None for 1. Blank places have weight 0,
+    and zeros as inputs and targets. Targets have the loss's dtype; there may be no place.
     """
 
     inputs: Tensor
     targets: Tensor
-    sizes: Sequence[int] | None = None
+    weights: Tensor | None = None
+    shares: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.sizes is not None:
-            check_unit_sizes_sum_to_examples(self.sizes, len(self))
+        if self.shares is not None and self.shares.numel() != len(self.inputs):
+            raise ValueError(f"Expected shares={[*self.shares.shape]} of {len(self.inputs)} examples.")
+        if self.weights is not None and self.weights.shape != (len(self),):
+            raise ValueError(f"Expected weights={[*self.weights.shape]} of {len(self)} places.")
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.inputs) if self.shares is None else self.shares.shape[1]
 
     def __getitem__(self, part: slice) -> Minibatch:
         """Some of the examples, each as its own unit."""
         return Minibatch(self.inputs[part], self.targets[part])
 
-    def iterate_chunks(self, chunk: int, *, filled: bool = False) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """All inputs and targets in parts of at most `chunk` examples, with the number of examples in each.
+    def iterate_passes(self, most: int) -> Iterator[Pass]:
+        """All places in the fewest passes of at most `most`, all of one shape; the last one is filled up by blanks."""
+        places = len(self)
+        size = -(-places // -(-places // most)) if places else 1
+        slots = 1 if self.shares is None else len(self.shares)
+        weights = self.inputs.new_ones(places, dtype=torch.float64) if self.weights is None else self.weights
+        for first in range(0, places, size):
+            some = slice(first, first + size)
+            yield Pass(
+                inputs=_rows_of_each_slot(self.inputs, slots, some),
+                targets=_rows_of_each_slot(self.targets, slots, some),
+                weights=_rows_of_each_slot(weights, 1, some)[0],
+                shares=None if self.shares is None else _rows_of_each_slot(self.shares.flatten(), slots, some),
+            )
 
-        With `filled` the last part is padded with zeros, so that all parts have one shape, and all parts are copied:
-        matrix products may round differently for another memory alignment.
-        """
-        for inputs, targets in zip(torch.split(self.inputs, chunk), torch.split(self.targets, chunk), strict=True):
-            part = (_pad_rows(inputs, chunk), _pad_rows(targets, chunk)) if filled else (inputs, targets)
-            yield *part, len(inputs)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pass:
+    """Consecutive places of a batch, slot by slot: inputs and targets [slots, places, ...], shares [slots, places]."""
+
+    inputs: Tensor
+    targets: Tensor
+    weights: Tensor
+    shares: Tensor | None
+
+
+def _rows_of_each_slot(rows: Tensor, slots: int, places: slice) -> Tensor:
+    """Of rows [slots * all places, ...] those at some places: [slots, places, ...]; beyond the last place zeros."""
+    some = rows.view(slots, -1, *rows.shape[1:])[:, places]
+    missing = places.stop - places.start - some.shape[1]
+    return torch.cat([some, some.new_zeros(slots, missing, *some.shape[2:])], dim=1) if missing else some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,50 +146,37 @@ class Task:
     """The computation for each unit: the gradient of `loss`, bounded by `transform`.
 
     An engine processes at most `chunk` examples at a time; None lets it choose by the size of the model and its inputs.
-    `block` is the declared size of a batch, which is seldom exceeded; with it, all passes of all draws have one shape.
     """
 
     transform: GradientTransform
     loss: Loss = CROSS_ENTROPY
     chunk: int | None = None
-    block: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("chunk", "block"):
-            if (value := getattr(self, name)) is not None:
-                positive_int(name, value)
-
-    def examples_per_pass(self, most: int) -> int:
-        """The number of examples in a pass if `most` fit: a block, or one of the fewest equal parts of it."""
-        fits = self.chunk or most
-        return fits if self.block is None else -(-self.block // -(-self.block // fits))
+        if self.chunk is not None:
+            positive_int("chunk", self.chunk)
 
 
 class Engine(Protocol):
-    """Computes the sum of transformed gradients of a loss, one gradient per unit.
+    """Computes the sum of transformed gradients of a loss, one gradient per place, times the places' weights.
 
     The gradient of a unit of several examples is the mean of its per-example gradients, and the transform bounds this
     mean once.
 
     *Guarantee*: each unit contributes its own gradient times its own factor and nothing else, up to the rounding that
     the law of `dpsweep.trainers.methods.transforms` provides for. So it moves the sum by at most
-    `transform.norm_bound`, for any number of examples. A unit with a non-finite gradient contributes exactly zero and
-    does not change the others. With a block, the shape of a pass and the algorithm for it depend on no record. The
-    chunk bounds memory and changes only rounding. The model stays unchanged: no hooks, no gradients, the same mode.
-    `stacks` says whether models of one architecture may be stacked instead of using this engine.
+    `transform.norm_bound`, for any number of examples. A unit with a non-finite gradient, and a blank place, contribute
+    exactly zero and do not change the others. All passes have one shape, which depends on the number of places and on
+    the chunk alone. At equal shape and place, the bits of a unit's bounded gradient depend on its own examples and the
+    weights of the model alone: engines group nothing by content, and of the kernels of torch this is assumed, and
+    tested for each engine. The model stays unchanged: no hooks, no gradients, the same mode. `stacks` says whether
+    models of one architecture may be stacked instead of using this engine.
     """
 
     stacks: ClassVar[bool]
 
     def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        """The sum [P] in float64, by the trainable parameters in their order, and each unit's norm before bounding."""
-
-
-def _pad_rows(rows: Tensor, length: int) -> Tensor:
-    """A copy of these rows, padded with zeros to `length` rows."""
-    padded = rows.new_zeros(length, *rows.shape[1:])
-    padded[: len(rows)] = rows
-    return padded
+        """The sum [P] in float64, by the trainable parameters in their order, and the norm at each place [places]."""
 
 
 _GPU_FLOATS = 2**27

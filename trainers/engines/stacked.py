@@ -74,17 +74,18 @@ _FEW_OUTPUTS = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseRecords:
-    """The scaled inputs of all records, float32 [N, d], of which only the numbers that are not 0 are stored."""
+    """The scaled inputs of all records, float32 [N + 1, d], of which only the numbers that are not 0 are stored."""
 
     rows: csr_array
 
     @classmethod
     def from_records(cls, records: Records) -> SparseRecords:
-        """The inputs of these records, which need not be held densely."""
+        """The inputs of these records, which need not be held densely, and those of a blank place as the last row."""
         from scipy.sparse import csr_array, vstack  # no job whose inputs are dense imports it
 
+        blank = csr_array((1, math.prod(records.input_shape)), dtype=np.float32)
         chunks = (records.inputs(slice(first, first + _CHUNK), "cpu") for first in range(0, len(records), _CHUNK))
-        return cls(rows=vstack([csr_array(chunk.flatten(1).numpy()) for chunk in chunks], format="csr"))
+        return cls(rows=vstack([*(csr_array(chunk.flatten(1).numpy()) for chunk in chunks), blank], format="csr"))
 
     def rows_at_indices(self, index: NDArray[np.int64]) -> SparseRows:
         """The rows at these indices [K, n], those of each run beside its own columns."""
@@ -173,16 +174,12 @@ class Examples:
     """The examples of a step: the same for all runs, or different ones for each run.
 
     Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n]. Sparse inputs
-    are different ones for each run.
-
-    Examples that keep their places in all steps are summed in float64 alone: a record that is in the data, but not in
-    the batch of a step, gives another record another place, and must change nothing in the sum.
+    are different ones for each run. Blank places have zeros as inputs and targets.
     """
 
     inputs: Tensor | SparseRows
     targets: Tensor
     lengths: Tensor
-    keep_places: bool = False
 
     @cached_property
     def input_directions_with_bias(self) -> Tensor:
@@ -244,35 +241,31 @@ class Stack:
         total: Tensor,
         weights: Tensor,
         examples: Examples,
-        mask: Tensor | None,
+        mask: Tensor,
         transform: GradientTransform,
     ) -> None:
         """Adds each run's sum of transformed gradients to its row of `total` [K, P] in float64, for weights [K, P].
 
-        `mask` [K, n] is 1 for the examples in a run's batch, else 0; None means all. The guarantee of
-        `dpsweep.trainers.methods.transforms` holds for each example and run; an example with a non-finite gradient adds
-        exactly nothing.
+        `mask` [n] or [K, n] multiplies each bounded gradient: it is in [0, 1], and 0 for examples that are not in a
+        run's batch. The guarantee of `dpsweep.trainers.methods.transforms` holds for each example and run; an example
+        with a non-finite gradient adds exactly nothing.
         """
         first, later, gradients = self._layer_inputs_and_output_gradients(weights, examples.inputs, examples.targets)
-        dtype = torch.float64 if examples.keep_places else weights.dtype
         is_line = len(self.layers) == 1 and self.affine_layers[0].outputs == 1
         if is_line and not isinstance(examples.inputs, SparseRows):
             lengths = transform.transformed_signed_lengths(gradients[0].squeeze(1).mul_(examples.lengths))
-            bounded = lengths if mask is None else lengths.mul_(mask)
             directions = examples.input_directions_with_bias[:, : total.shape[1]]
-            _add_outer_products(total[:, None], bounded[:, None].to(dtype), directions)
+            _add_outer_products(total[:, None], lengths.mul_(mask)[:, None], directions)
             return
         norms = self._gradient_norms(later, gradients, examples.lengths)
-        factors = transform.factors(norms)
-        if mask is not None:
-            factors = factors * mask
+        factors = transform.factors(norms) * mask
         if norms.numel() and not math.isfinite(norms.amax().item()):
             non_finite = ~norms.isfinite()
             first = first if isinstance(first, SparseRows) else _zero_non_finite_examples(first, non_finite)
             later = [_zero_non_finite_examples(tensor, non_finite) for tensor in later]
             gradients = [_zero_non_finite_examples(tensor, non_finite) for tensor in gradients]
         for layer, inputs, gradient in zip(self.affine_layers, (first, *later), gradients, strict=True):
-            bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny).to(dtype)
+            bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
             sums = total[:, layer.weight].view(len(total), layer.outputs, layer.inputs)
             _add_outer_products(sums, bounded, inputs)
             if layer.bias is not None:
@@ -386,10 +379,10 @@ def _add_outer_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRo
     if isinstance(inputs, SparseRows):
         inputs.add_outer_products_to(sums, bounded.double())
     elif inputs.ndim == 2:
-        add_products_of_blocks(sums, bounded.flatten(0, 1), inputs.to(bounded.dtype))
+        add_products_of_blocks(sums, bounded.flatten(0, 1), inputs)
     else:
         for own_sums, own_bounded, own_inputs in _iterate_runs_that_fit_cache(inputs, sums, bounded, inputs):
-            add_products_of_blocks(own_sums, own_bounded, own_inputs.transpose(1, 2).to(own_bounded.dtype))
+            add_products_of_blocks(own_sums, own_bounded, own_inputs.transpose(1, 2))
 
 
 def _iterate_runs_that_fit_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -88,6 +88,8 @@ class Script(Trainer):
                 raise ValueError(f"Expected {part} to be left out with trainer=script, or none: the script chooses it.")
         if tag_or_path_of_class(config.get("loss", {})) == NEXT_TOKEN:
             raise ValueError("Expected loss=next_token to be left out with trainer=script: it hands over no sequences.")
+        if config.get("loss", {}).get("class_weights") is not None:
+            raise ValueError("Expected loss.class_weights to be null with trainer=script: the script weighs its own.")
         if config["score"].get("every") is not None:
             raise ValueError("Expected score.every to be null with trainer=script: dpsweep sees its last model alone.")
         if (sampler := tag_or_path_of_class(config["sampler"])) not in SAMPLERS:

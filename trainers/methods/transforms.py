@@ -14,8 +14,9 @@ LENGTH_SHARE * bound, and 0 if the length was not finite.
 
 LENGTH_SHARE is below 1 by all that rounding may add. Lowering is always sound.
 
-* Eight units for a gradient's own length: four in a factor (its constant or its sum, the quotient, their product),
-  three in a norm (two factors and their product), one in the product of factor and gradient.
+* Ten units for a gradient's own length: four in a factor (its constant or its sum, the quotient, their product), three
+  in a norm (two factors and their product), one in the product of factor and gradient, two for a class weight (itself,
+  its product with the factor).
 * Eight units for the float64 sum: n terms of norm `bound` add up with an error of at most n**2 * 2**-53 of it, with a
   record and without it, so that sums of up to 46,340 units move by at most `bound`.
 * 4 m**2 units for float32 products of blocks of m = EXAMPLES_PER_BLOCK examples, whose results are added in float64. An
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 EXAMPLES_PER_BLOCK = 64
 """The examples whose gradients are added up in float32."""
 
-LENGTH_SHARE = 1 - (16 + 4 * EXAMPLES_PER_BLOCK**2) * 2**-24
+LENGTH_SHARE = 1 - (18 + 4 * EXAMPLES_PER_BLOCK**2) * 2**-24
 """The share of its bound that a transformed gradient may have; rounding may add the rest to a sum."""
 
 _LEAST, _MOST = 2.0**-64, 2.0**120

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,58 +13,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpsweep.accounting.events.build import (
-    rate_and_noise_of_gaussian_step_or_none,
-    size_records_and_noise_of_fixed_step,
-)
-from dpsweep.trainers.declarations.batch_sampling import Sampler
+from dpsweep.accounting.events.build import rate_and_noise_of_gaussian_step_or_none
+from dpsweep.trainers.data.places import draw_rows_of_places
 from dpsweep.trainers.declarations.correlated_noise import row_stds
 from dpsweep.trainers.randomness import Lattices, Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
-
-_SPREAD = 2
-_KEY_BITS, _UNIT_BITS = 62, 28
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """The units of one step, run after run [n], and the number of units in each run's batch [K].
 
-    With `common`, all runs have the same units, and `units` holds them once. `block` and `nominal` are declared
-    numbers: the size of a batch, which is seldom exceeded, and the number of units to draw from. The computation of
-    sums may depend on these two alone, never on the drawn batch, because float32 kernels of another shape may round
-    other records differently.
+    With `common`, all runs have the same units, and `units` holds them once. `places` and `most` are declared numbers:
+    the places of a batch, and the most units that all steps together draw from. The computation of sums may depend on
+    these two alone, never on the drawn batch, because float32 kernels of another shape may round other records
+    differently.
     """
 
     units: NDArray[np.int64]
     sizes: NDArray[np.int64]
     common: bool
-    block: int
-    nominal: int
+    places: int
+    most: int
     order: np.random.Generator | None = None
 
-    def units_of_slice_in_random_order(self, part: slice) -> NDArray[np.int64]:
-        """Some of the units in a new random order, if there is a generator for it.
+    def draw_unit_places(self) -> NDArray[np.int64]:
+        """The units of each batch at newly drawn places, `BLANK` at the others: [K, places], or [1, places] if common.
 
-        Kernels may round a record differently at another position of the batch. In a random order, an added record
-        changes the position of at most one other: it takes that position, and the other moves to the end.
+        Without a generator units take the first places, in their order.
         """
-        units = self.units[part]
-        return units if self.order is None else self.order.permutation(units)
-
-    def permutation_of_all_unit_numbers(self, count: int) -> NDArray[np.int64]:
-        """All `count` units, in one random order for many steps."""
-        return np.arange(count) if self.order is None else self.order.permutation(count)
-
-    def shuffle_rows_with_masked_units_first(
-        self, index: NDArray[np.int64], mask: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """Rows [k, n] of units, each in a new random order with the units under `mask` first."""
-        if self.order is None or int(index.max(initial=0)) >= 1 << _UNIT_BITS:
-            return index
-        keys = self.order.integers(1 << (_KEY_BITS - _UNIT_BITS), size=index.shape) << _UNIT_BITS
-        keys = np.where(mask, keys | index, np.iinfo(np.int64).max)
-        return np.where(mask, np.sort(keys, axis=1) & ((1 << _UNIT_BITS) - 1), 0)
+        return draw_rows_of_places(self.order, self.units, self.sizes[:1] if self.common else self.sizes, self.places)
 
 
 class Tally:
@@ -124,9 +101,9 @@ class BatchAndNoise:
 
     def batches_of_all_steps(self) -> Iterator[Batch]:
         """The batches of one step after another, drawn per run or once for all runs, one period at a time."""
-        nominal = self.run.train_records
-        block, order = seldom_exceeded_batch_size(self.run.sampler, nominal), self.streams[0][0].order
-        batch = partial(Batch, block=block, nominal=nominal, order=order)
+        run, order = self.run, self.streams[0][0].order
+        places = run.sampler.step_places(run.train_records, run.most_train_units)
+        batch = partial(Batch, places=places, most=run.most_train_units, order=order)
         while True:
             if self.common:
                 for units, sizes in self._draw_units_and_sizes_of_period(self.streams[0][0], 1):
@@ -203,14 +180,3 @@ class NoiseRows:
 
 def _concatenate_parts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def seldom_exceeded_batch_size(sampler: Sampler, records: int) -> int:
-    """The declared size of a batch, which is seldom exceeded if sizes vary.
-
-    It is two standard deviations above the mean, where each unit is in the batch by an independent Bernoulli draw.
-    """
-    event = sampler.event_per_period(records=records, noise_multiplier=1.0)
-    poisson_step = rate_and_noise_of_gaussian_step_or_none(event)
-    rate = 1.0 if size_records_and_noise_of_fixed_step(event) else poisson_step[0] if poisson_step else 0.0
-    return sampler.batch_size + math.ceil(_SPREAD * math.sqrt(sampler.batch_size * (1 - rate)))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.nn.utils import vector_to_parameters
 
+from dpsweep.trainers.data.places import BLANK, draw_places, spread_over_places
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.augmentation import Augmentation
-from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, example_weights
 from dpsweep.trainers.engines.interface import (
     Engine,
     Minibatch,
@@ -28,9 +30,6 @@ from dpsweep.trainers.engines.interface import (
 from dpsweep.trainers.engines.stacked import Examples, SparseRecords, SparseRows, Stack
 from dpsweep.trainers.methods.transforms import GradientTransform, join_transforms_of_runs
 from dpsweep.trainers.training.batch_and_noise import Batch
-
-if TYPE_CHECKING:
-    from dpsweep.trainers.data.records import Index
 
 _FLOATS = 2**18
 """Floats that a stack computes at a time for each layer on a CPU, so that they fit the cache of a core."""
@@ -51,7 +50,7 @@ _GATHER_COST = 16
 """Floats of unneeded forward compute that cost as much as gathering one record."""
 
 _PASSES = 4
-"""Passes over all records when the mask leaves most of them out, for the declared number of records."""
+"""Passes over all records when the mask leaves most of them out, for the largest number of records."""
 
 _LENGTH_CHUNK = 4096
 """Records at a time whose lengths are computed."""
@@ -99,41 +98,44 @@ class EngineSums:
         """The engine's weighted sums; the first call turns the models' parameters into views of the weights."""
 
         def sum_gradients_by_engine(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
-            sums, last = [], 0
-            for row, vector, size, transform in zip(rows, weights, batch.sizes, transforms, strict=True):
-                first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
+            sums = torch.zeros_like(weights, dtype=torch.float64)
+            if not len(batch.units):
+                return sums
+            places = batch.draw_unit_places()
+            for row, vector, units, total, transform in zip(
+                rows, weights, np.broadcast_to(places, (len(weights), places.shape[1])), sums, transforms, strict=True
+            ):
                 vector_to_parameters(vector, trainable_parameters(self.models[row]))
-                copies = 1 if self.augmentation is None else self.augmentation.multiplicity
-                block = batch.block * copies
-                task = Task(
-                    transform=transform.with_smaller_bound(shrink), loss=self.loss, chunk=self.chunk, block=block
-                )
-                sum_gradients_by_engine, _ = self.engine.bounded_gradient_sum_and_norms(
-                    self.models[row],
-                    self._minibatch_of_units(batch.units_of_slice_in_random_order(slice(first, last)), row),
-                    task,
-                )
-                sums.append(sum_gradients_by_engine)
-            return torch.stack(sums)
+                task = Task(transform=transform.with_smaller_bound(shrink), loss=self.loss, chunk=self.chunk)
+                minibatch = self._minibatch_at_places(units, row)
+                total += self.engine.bounded_gradient_sum_and_norms(self.models[row], minibatch, task)[0]
+            return sums
 
         return sum_gradients_by_engine
 
-    def _minibatch_of_units(self, units: NDArray[np.int64], row: int) -> Minibatch:
-        """The examples of these units, or their copies, sorted by unit size as engines process them.
+    def _minibatch_at_places(self, units: NDArray[np.int64], row: int) -> Minibatch:
+        """The examples of these units, or their copies, at their places, slot after slot.
 
-        An added unit changes only the positions of units of its own size: of at most one, because orders are random.
+        Copies are drawn for blank places too, so that no unit has other draws because of another.
         """
-        index, sizes = self.records.records_and_sizes_of_drawn_units(self.records.units_sorted_by_size(units))
-        inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
-        if self.augmentation is None:
-            return Minibatch(inputs, targets, sizes)
-        copies = self.augmentation.multiplicity
-        single = sizes is None and copies == 1
-        return Minibatch(
-            self.augmentation.augmented_copies(inputs, self.draws[row]),
-            targets.repeat_interleave(copies, dim=0),
-            None if single else [copies * size for size in sizes or (1,) * len(units)],
+        by_slot = self.records.records_at_places(units)
+        filled = by_slot.reshape(-1)
+        index = filled[filled != BLANK]
+        inputs, targets = (
+            spread_over_places(rows, filled)
+            for rows in (self.records.inputs(index, self.device), self.records.targets(index, self.device))
         )
+        used = torch.from_numpy(by_slot != BLANK).to(inputs.device, torch.float64)
+        counts = used.sum(dim=0).clamp(min=1)
+        weights = (used * example_weights(self.loss, targets).view_as(used)).sum(dim=0) / counts
+        copies = 1 if self.augmentation is None else self.augmentation.multiplicity
+        if self.augmentation is not None:
+            inputs = self.augmentation.augmented_copies(inputs, self.draws[row])
+            inputs = inputs.view(-1, len(units), copies, *inputs.shape[1:]).transpose(1, 2).flatten(0, 2)
+            targets = targets.view(-1, len(units), *targets.shape[1:]).repeat_interleave(copies, dim=0).flatten(0, 1)
+        if self.records.units is None and copies == 1:
+            return Minibatch(inputs, targets, weights)
+        return Minibatch(inputs, targets, weights, (used / (copies * counts)).repeat_interleave(copies, dim=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,71 +157,69 @@ class StackedSums:
 
     @cached_property
     def _input_norms_of_all_records(self) -> Tensor:
-        """The `Stack.lengths` of every record's inputs [N], computed once for all steps."""
+        """The `Stack.lengths` of every record's inputs [N + 1], and of a blank place, computed once for all steps."""
         starts = range(0, len(self.records), _LENGTH_CHUNK)
         lengths = [
             self.stack.first_layer_input_norms_with_bias(
-                self._scaled_inputs_at_index(slice(first, first + _LENGTH_CHUNK))
+                self.records.inputs(slice(first, first + _LENGTH_CHUNK), self.device).flatten(1)
             )
             for first in starts
         ]
-        return torch.cat([torch.zeros(0, device=self.device), *lengths])
+        blank = torch.zeros(1, self.stack.number_of_inputs, device=self.device)
+        return torch.cat([*lengths, self.stack.first_layer_input_norms_with_bias(blank)])
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The sums for groups of runs that are small enough for the cache."""
         require_exact_float32_products()
         slices: list[slice] = []
-        all_units: list[NDArray[np.int64]] = []
+        all_records: list[_AllRecords] = []
         joined = _JoinedTransforms(transforms=transforms)
 
         def sum_gradients_of_stack(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+            size = self._examples_per_pass(batch)
             if not slices:
                 slices.extend(_equal_slices_of_rows(len(weights), self._runs_at_once(batch)))
             sums = torch.zeros_like(weights, dtype=torch.float64)
+
+            def add_sums(part: slice, examples: Examples, mask: Tensor) -> None:
+                transform = joined.over(part, shrink, weights)
+                self.stack.add_bounded_gradient_sums(sums[part], weights[part], examples, mask, transform)
+
             if not len(batch.units):
                 return sums
-            if batch.common or self._is_mask_cheaper(batch):
-                if not batch.common and not all_units:
-                    all_units.append(batch.permutation_of_all_unit_numbers(len(self.records)))
-                units = batch.units_of_slice_in_random_order(slice(None)) if batch.common else all_units[0]
-                size, run_mask = (
-                    self._examples_per_pass(batch),
-                    None if batch.common else self._batch_membership_mask(batch, all_units[0], weights),
-                )
-                for first in range(0, len(units), size):
-                    examples, padding_mask = self._padded_examples_and_mask(units[first : first + size], size, weights)
-                    examples = replace(examples, keep_places=run_mask is not None)
+            if self._is_mask_cheaper(batch):
+                if not all_records:
+                    all_records.append(self._all_records_at_places(batch, size, weights))
+                for examples, mask in all_records[0].passes_with_masks(batch):
                     for part in slices:
-                        mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
-                        transform = joined.over(part, shrink, weights)
-                        self.stack.add_bounded_gradient_sums(sums[part], weights[part], examples, mask, transform)
+                        add_sums(part, examples, mask[part])
                 return sums
-            last = 0
-            for part in slices:
-                first, last = last, last + int(batch.sizes[part].sum())
-                for own, examples, mask in self._padded_passes_over_run_batches(
-                    batch, slice(first, last), part, weights
-                ):
-                    self.stack.add_bounded_gradient_sums(
-                        sums[own], weights[own], examples, mask, joined.over(own, shrink, weights)
-                    )
+            places = batch.draw_unit_places()
+            places = np.pad(places, ((0, 0), (0, -places.shape[1] % size)), constant_values=BLANK)
+            for units in np.split(places, places.shape[1] // size, axis=1):
+                if batch.common:
+                    examples, mask = self._examples_at_places(units[0], weights)
+                for part in slices:
+                    if not batch.common:
+                        examples, mask = self._examples_at_places(units[part], weights)
+                    add_sums(part, examples, mask)
             return sums
 
         return sum_gradients_of_stack
 
     def _is_mask_cheaper(self, batch: Batch) -> bool:
         """Whether passing over all records with a mask is cheaper than gathering each run's batch."""
-        if self._sparse_inputs is not None:
+        if batch.common or self._sparse_inputs is not None:
             return False
-        cheap = batch.nominal * self.stack.widest_output <= _GATHER_COST * batch.block
-        return cheap and batch.nominal * self.stack.number_of_inputs <= _GATHERED and not batch.common
+        cheap = batch.most * self.stack.widest_output <= _GATHER_COST * batch.places
+        return cheap and batch.most * self.stack.number_of_inputs <= _GATHERED
 
     def _examples_per_pass(self, batch: Batch) -> int:
-        """The number of examples of a run in one pass: a block, or one of the fewest equal parts."""
+        """The number of examples of a run in one pass: all places of a batch, or one of the fewest equal parts."""
         if self._is_mask_cheaper(batch):
-            return -(-batch.nominal // _PASSES)
+            return -(-batch.most // _PASSES)
         most = self.chunk or max(1, _GATHERED // self.stack.number_of_inputs)
-        return -(-batch.block // -(-batch.block // most))
+        return -(-batch.places // -(-batch.places // most))
 
     def _runs_at_once(self, batch: Batch) -> int:
         """The number of runs at a time, from the memory of one run."""
@@ -235,10 +235,23 @@ class StackedSums:
 
     @cached_property
     def _scaled_inputs_in_memory(self) -> Tensor | None:
-        """The inputs [N, d] of all records, scaled once for all steps; None if they are too many to be held."""
+        """The inputs [N + 1, d] of all records, scaled once for all steps, and of a blank place as the last row.
+
+        None if they are too many to be held.
+        """
         if math.prod(self.records.features.shape) > numbers_at_a_time(self.device, cached=_HELD):
             return None
-        return self.records.inputs(slice(None), self.device).flatten(1)
+        return pad(self.records.inputs(slice(None), self.device).flatten(1), (0, 0, 0, 1))
+
+    @cached_property
+    def _targets(self) -> Tensor:
+        """The targets [N + 1] of all records, and of a blank place."""
+        return pad(self.records.targets(slice(None), self.device), (0, 1))
+
+    @cached_property
+    def _weights(self) -> Tensor:
+        """The weights [N + 1] of all records, and 0 for a blank place."""
+        return pad(example_weights(self.stack.loss, self._targets[:-1]), (0, 1))
 
     @cached_property
     def _sparse_inputs(self) -> SparseRecords | None:
@@ -246,83 +259,52 @@ class StackedSums:
         declared = self.records.nonzero is not None and self.stack.can_read_sparse_inputs
         return SparseRecords.from_records(self.records) if declared and str(self.device) == "cpu" else None
 
-    def _scaled_inputs_at_index(self, index: Index) -> Tensor:
-        if self._scaled_inputs_in_memory is None:
-            return self.records.inputs(index, self.device).flatten(1)
-        if isinstance(index, slice):
-            return self._scaled_inputs_in_memory[index]
-        return self._scaled_inputs_in_memory.index_select(
-            0, torch.from_numpy(index).to(self._scaled_inputs_in_memory.device)
-        )
+    def _all_records_at_places(self, batch: Batch, size: int, like: Tensor) -> _AllRecords:
+        """All records at places that are drawn once for many steps, in passes of `size`."""
+        units = draw_places(batch.order, np.arange(len(self.records)), -(-batch.most // size) * size)
+        place_of_unit = np.empty(len(self.records), dtype=np.int64)
+        place_of_unit[units[units != BLANK]] = np.flatnonzero(units != BLANK)
+        passes = tuple(self._examples_at_places(part, like)[0] for part in np.split(units, len(units) // size))
+        return _AllRecords(passes=passes, place_of_unit=place_of_unit, weights=self._weights.to(like))
 
-    def _padded_examples_and_mask(
-        self, units: NDArray[np.int64], size: int, like: Tensor
-    ) -> tuple[Examples, Tensor | None]:
-        """The examples of `units`, padded to `size`, and a mask of the true ones [size]; None without padding."""
-        missing = size - len(units)
-        padded = np.pad(units, (0, missing), mode="edge")
-        examples = self._examples_at_index(padded, self._scaled_inputs_at_index(padded).to(like.dtype), like)
-        return examples, (torch.arange(size) < len(units)).to(like) if missing else None
-
-    def _padded_passes_over_run_batches(
-        self, batch: Batch, units: slice, part: slice, like: Tensor
-    ) -> Iterator[tuple[slice, Examples, Tensor]]:
-        """The own batches of some of the runs, one pass at a time, with a mask [k, size] of the true examples.
-
-        Passes over a block have all of these runs. The few runs with more examples than that go on one by one.
-        """
-        size, sizes = self._examples_per_pass(batch), batch.sizes[part]
-        mask = np.arange(-(-sizes.max() // size) * size) < sizes[:, None]
-        index = np.zeros(mask.shape, dtype=np.int64)
-        index[mask] = batch.units[units]
-        index = batch.shuffle_rows_with_masked_units_first(index, mask)
-        all_have = -(-batch.block // size) * size
-        for first in range(0, mask.shape[1], size):
-            columns = slice(first, first + size)
-            if first < all_have:
-                yield part, *self._examples_and_mask_of_each_run(index[:, columns], mask[:, columns], like)
-                continue
-            for row in np.flatnonzero(sizes > first).tolist():
-                alone = slice(row, row + 1)
-                run = slice(part.start + row, part.start + row + 1)
-                yield run, *self._examples_and_mask_of_each_run(index[alone, columns], mask[alone, columns], like)
-
-    def _examples_and_mask_of_each_run(
-        self, index: NDArray[np.int64], mask: NDArray[np.bool_], like: Tensor
-    ) -> tuple[Examples, Tensor]:
-        """The examples of each run at these indices [k, n], and the mask of the true ones."""
+    def _examples_at_places(self, units: NDArray[np.int64], like: Tensor) -> tuple[Examples, Tensor]:
+        """The examples at places [n] or [K, n], and the mask of their weights."""
+        places = units.reshape(-1)
+        index = torch.from_numpy(places % (len(self.records) + 1)).to(self.device)  # blanks stand after all records
         inputs: Tensor | SparseRows
-        if self._sparse_inputs is None:
-            inputs = (
-                self._scaled_inputs_at_index(index.reshape(-1))
-                .to(like.dtype)
-                .view(*index.shape, self.stack.number_of_inputs)
-            )
+        if self._sparse_inputs is not None and units.ndim > 1:
+            inputs = self._sparse_inputs.rows_at_indices(units % (len(self.records) + 1))
+        elif self._scaled_inputs_in_memory is not None:
+            inputs = self._scaled_inputs_in_memory.index_select(0, index).to(like.dtype).view(*units.shape, -1)
         else:
-            inputs = self._sparse_inputs.rows_at_indices(index)
-        return self._examples_at_index(index, inputs, like), torch.from_numpy(mask).to(like.device)
-
-    def _examples_at_index(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Examples:
-        """The examples at this index [n] or [K, n], which have these inputs."""
-        targets = self.records.targets(index.reshape(-1), self.device).view(index.shape)
-        return Examples(inputs=inputs, targets=targets, lengths=self._input_norms_at_index(index, inputs, like))
-
-    def _input_norms_at_index(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Tensor:
-        """The `Stack.lengths` of these inputs, computed for all records at once, or from the inputs read from disk."""
+            read = self.records.inputs(places[places != BLANK], self.device).flatten(1)
+            inputs = spread_over_places(read, places).to(like.dtype).view(*units.shape, -1)
         if self.records.is_on_disk and isinstance(inputs, Tensor):
-            return self.stack.first_layer_input_norms_with_bias(inputs)
-        all_norms = self._input_norms_of_all_records
-        places = torch.from_numpy(index.reshape(-1)).to(all_norms.device)
-        return all_norms.index_select(0, places).to(like.dtype).view(index.shape)
+            lengths = self.stack.first_layer_input_norms_with_bias(inputs)
+        else:
+            lengths = self._input_norms_of_all_records.index_select(0, index).to(like.dtype).view(units.shape)
+        targets = self._targets.index_select(0, index).view(units.shape)
+        mask = self._weights.index_select(0, index).to(like.dtype).view(units.shape)
+        return Examples(inputs=inputs, targets=targets, lengths=lengths), mask
 
-    def _batch_membership_mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
-        """A mask [K, n] of all records, in the order of `all_units`: 1 if a record is in the run's batch, else 0."""
-        size = self._examples_per_pass(batch)
-        mask = like.new_zeros(len(batch.sizes), -(-len(self.records) // size) * size)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _AllRecords:
+    """All records at their places, in passes of one size, for steps that leave most of them out by a mask."""
+
+    passes: tuple[Examples, ...]
+    place_of_unit: NDArray[np.int64]
+    weights: Tensor
+
+    def passes_with_masks(self, batch: Batch) -> Iterator[tuple[Examples, Tensor]]:
+        """Each pass with its mask [K, size]: the weights of the units of a run's batch, else 0."""
+        size = len(self.passes[0].targets)
+        mask = self.passes[0].lengths.new_zeros(len(batch.sizes), len(self.passes) * size)
         runs = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
-        places = np.argsort(all_units)[batch.units] + mask.shape[1] * runs
-        mask.view(-1)[torch.from_numpy(places).to(mask.device)] = 1
-        return mask
+        places = self.place_of_unit[batch.units] + mask.shape[1] * runs
+        units = torch.from_numpy(batch.units).to(mask.device)
+        mask.view(-1)[torch.from_numpy(places).to(mask.device)] = self.weights.index_select(0, units)
+        yield from zip(self.passes, torch.split(mask, size, dim=1), strict=True)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -26,7 +26,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
+from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, repeat
+from dpsweep.trainers.data.places import most_units
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_steps_are_whole_periods
@@ -110,12 +112,12 @@ def train_together(
     members = [_Member(*parts) for parts in zip(range(len(runs)), runs, streams, run_journals, progresses, strict=True)]
     _require_trainable_together(members)
     sampler, adjacency = runs[0].sampler, runs[0].adjacency
+    parts = units_of_each_cyclic_part(records, sampler.parts, adjacency) if isinstance(sampler, CyclicPoisson) else None
+    _require_places(runs[0], records.number_of_units, parts or ())
     group = _Group(
         sums=sums,
         available=records.number_of_units,
-        parts=(
-            units_of_each_cyclic_part(records, sampler.parts, adjacency) if isinstance(sampler, CyclicPoisson) else None
-        ),
+        parts=parts,
         begin=progresses[0].step,
         share=share,
         on_step=on_step,
@@ -314,6 +316,14 @@ def _mark_next_interval_of_each_run(members: Sequence[_Member]) -> int:
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()
+
+
+def _require_places(run: Run, units: int, parts: Sequence[NDArray[np.int64]]) -> None:
+    """Raises `ContractBroken` if there are more units than the places of the steps were declared for."""
+    if units > run.most_train_units or any(
+        len(part) > most_units(-(-run.train_records // len(parts))) for part in parts
+    ):
+        raise ContractBroken(f"Expected about train_records={run.train_records}, as charged, in each part its share.")
 
 
 def _require_trainable_together(members: Sequence[_Member]) -> None:

@@ -14,6 +14,7 @@ from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, non_negative, positive_int
+from dpsweep.trainers.data.places import most_units
 from dpsweep.trainers.declarations.batch_sampling import (
     Sampler,
     check_steps_are_whole_periods,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 class Run:
     """The declaration of one training run; `train_records` is the nominal number of training units.
 
+    `most_records` is the most that there may be, None for that of `most_units`: a secret part may have more.
     `public` is true if the training records were declared public. `ema` is the largest weight of the past in the final
     exponential moving average of the weights, None for no average. `noise` is None if the noise of steps is
     independent. By `adjacency`, contents or positions decide the parts that a sampler takes in turn.
@@ -49,6 +51,7 @@ class Run:
     bounds: BoundSchedule = CONSTANT
     noise: CorrelatedNoise | None = None
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+    most_records: int | None = None
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
@@ -67,6 +70,11 @@ class Run:
     def noise_coefficients(self) -> tuple[float, ...]:
         """The first column of the matrix that correlates the noise of the steps; 1 alone for independent noise."""
         return (1.0,) if self.noise is None else tuple(self.noise.coefficients or ())
+
+    @property
+    def most_train_units(self) -> int:
+        """The most training units that there may be: each has a place."""
+        return most_units(self.train_records) if self.most_records is None else self.most_records
 
     @property
     def steps_per_period(self) -> int:

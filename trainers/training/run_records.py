@@ -12,7 +12,7 @@ Who plans, trains, scores or reports asks here, and need not know which cuts the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,15 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.records.card import SEALED
+from dpsweep.accounting.selection.interface import Use
 from dpsweep.trainers.data.interface import nominal_units
-from dpsweep.trainers.data.split import DataPart, nominal_units_outside_sealed_parts, number_of_sealed_part
+from dpsweep.trainers.data.places import most_joining, most_units
+from dpsweep.trainers.data.split import (
+    DataPart,
+    nominal_units_outside_sealed_parts,
+    number_of_sealed_part,
+    units_of_each_cyclic_part,
+)
 from dpsweep.trainers.features.extracted import Extracted
 
 if TYPE_CHECKING:
@@ -128,9 +135,66 @@ class RunRecords:
         units = self.nominal_private_units
         return units if is_free else units - self.score.train_records(units, self.adjacency)
 
+    @property
+    def most_training_units(self) -> int:
+        """The most training units that there may be: each of them has a place."""
+        return self._most_units(lambda records: records.nominal_training_units)
+
+    @property
+    def most_held_out_units(self) -> int:
+        """The most units that the holdout may have."""
+        return self._most_units(lambda records: records.nominal_private_units - records.nominal_training_units)
+
+    def _most_units(self, nominal: Callable[[RunRecords], int]) -> int:
+        """The most units of a part with this nominal number, or of one that secret coins thin out."""
+        if self.part is None or not self.part.secret:
+            return most_units(nominal(self))
+        share = self.part.share if self.part.use is Use.SEARCH else 1 - self.part.share
+        return most_joining(most_units(nominal(replace(self, part=None))), share)
+
+    def require_places(self, store: RecordStore, cyclic_parts: int = 1) -> None:
+        """Raises `BadInput` if a part has more units than there are places for; features are not needed.
+
+        A secret part has no coins yet: the parts of the whole are looked at, on which its limits depend.
+        """
+        dataset, sealed, part = self.dataset, self.sealed, self.part
+        hashes = None if store.private is None else store.private.record_hashes_folder
+        private, test = dataset.load_with_cache(store.folder, hashes)
+        if sealed is not None and not sealed.public:
+            place, nominal = number_of_sealed_part(private, sealed, self.adjacency), nominal_units(dataset)
+            for number in range(1, sealed.parts + 1):
+                units = private.select(place == number).number_of_units
+                self._require_places(units, round(nominal * sealed.share / sealed.parts))
+            private = private.select(place == 0)
+        if part is not None and not part.secret:
+            private = part.records_in_part(private, self.adjacency)
+        whole = replace(self, part=None) if self.is_number_of_units_secret else self
+        split, nominal = self.score.split(private, test, self.adjacency), whole.nominal_training_units
+        self._require_places(split.train.number_of_units, nominal)
+        if split.holdout is not None:
+            self._require_places(split.holdout.number_of_units, whole.nominal_private_units - nominal)
+        for units_of_part in units_of_each_cyclic_part(split.train, cyclic_parts, self.adjacency):
+            self._require_places(len(units_of_part), -(-nominal // cyclic_parts))
+
+    def _require_places(self, units: int, nominal: int) -> None:
+        if units > most_units(nominal):
+            unit, name = self.dataset.unit, self.dataset.name
+            key, equal = ("records", "; equal records share a part") if unit == "record" else ("units", "")
+            raise BadInput(
+                f"Expected dataset.{key} to be about the number of {unit}s of {name}: a part has more than "
+                f"{most_units(nominal)}, where {nominal} are declared{equal}. Declare a number that you may publish."
+            )
+
     def load_split(self, store: RecordStore) -> Split:
-        """The records, split as the score requires; kept for the next run with the same records."""
-        return _load_split_of_records(self, store)
+        """The records, split as the score requires; kept for the next run with the same records.
+
+        Raises `ContractBroken` if there are more of them than were charged.
+        """
+        split = _load_split_of_records(self, store)
+        held_out = 0 if split.holdout is None else split.holdout.number_of_units
+        if split.train.number_of_units > self.most_training_units or held_out > self.most_held_out_units:
+            raise ContractBroken(f"Expected about as many {self.dataset.unit}s of {self.dataset.name} as were charged.")
+        return split
 
     def load_sealed_part(self, number: int, store: RecordStore) -> Records:
         """The records of the sealed part with this number, which counts from 1; raises `BadInput` if there is none."""

@@ -334,20 +334,6 @@ def test_a_worker_that_refuses_ends_the_search_only_if_a_try_is_left(
     assert (SearchOutcome.read(here.folder.outcome_path) is None) is refused
 
 
-def test_more_processes_for_each_try_are_refused_before_the_charge_and_named_by_the_plan(
-    program: Program, ledger: Ledger
-) -> None:
-    line = [*SELECTION, "hydra/launcher=basic", "compute.processes=2"]
-    refused = program(*line)
-    assert refused.returncode == 2
-    assert "its tries are secret" in refused.stderr
-    assert ledger.account_names() == ()
-    planned = program("plan", *line, module="dpsweep.sweeper.commands.cli")
-    assert planned.returncode == 0, planned.stderr
-    assert "its tries are secret" in " ".join(planned.stdout.split())
-    assert ledger.account_names() == ()
-
-
 def test_where_jobs_may_be_listed_a_draw_is_one_job() -> None:
     known = Workers.from_launcher_settings({"_target_": min(HERE), "n_jobs": 3}, cores=4)
     assert known.limited_for_secret_draw() == known

@@ -38,11 +38,11 @@ LINUX = pytest.mark.skipif(not can_fork(), reason="needs Linux")
 LONG = pytest.mark.long
 
 
-def compute(*names: str, device: str = "cpu", processes: int = 1, per_device: int = 1) -> Compute:
+def compute(*names: str, device: str = "cpu", per_device: int = 1) -> Compute:
     return Compute.from_config(
         {
             **{"device": device, "threads": None, "chunk": None, "together": None},
-            **{"processes": processes, "per_device": per_device, "devices": list(names)},
+            **{"per_device": per_device, "devices": list(names)},
         }
     )
 
@@ -80,15 +80,13 @@ def test_numbers_stand_for_the_names_of_the_machine(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_pool_takes_all_gpus_where_it_may_use_some(four: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def taken(device: str, *, is_pool: bool = True, built: bool = True, processes: int = 1) -> tuple[str, ...] | None:
+    def taken(device: str, *, is_pool: bool = True, built: bool = True) -> tuple[str, ...] | None:
         monkeypatch.setattr(devices, "is_torch_built_for_cuda", lambda: built)
-        asked = Compute(device=device, threads=None, chunk=None, together=None, processes=processes)
+        asked = Compute(device=device, threads=None, chunk=None, together=None)
         return compute_with_devices(asked, is_pool=is_pool).devices
 
     assert taken("auto") == taken("cuda") == taken("cuda", built=False) == ("0", "1", "2", "3")
-    assert (
-        taken("cpu") == taken("auto", built=False) == taken("auto", is_pool=False) == taken("cuda", processes=5) == ()
-    )
+    assert taken("cpu") == taken("auto", built=False) == taken("auto", is_pool=False) == ()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,6 @@ def test_a_pool_takes_all_gpus_where_it_may_use_some(four: None, monkeypatch: py
     [
         (compute("0", "7"), True, r"devices=\[0,7\] to be among the GPUs that are visible here, got 0,1,2,3\."),
         (compute("1", "1"), True, r"devices=\[1,1\] to name each GPU once; compute\.per_device lets jobs share one\."),
-        (compute("0", processes=2), True, r"devices=\[0\] to name compute\.processes=2 GPUs at least\."),
         (compute("0"), False, "with hydra/launcher=joblib or fork only"),
         (compute("0", device="auto"), True, "with a torch for CUDA"),
     ],
@@ -123,7 +120,6 @@ def test_a_gpu_is_shared_by_a_whole_number_of_jobs(wrong: object) -> None:
         (compute("0", "1", "2"), 8, 3),
         (compute("0", "1", "2"), -8, 1),
         (compute("0", "1", "2"), 0, 0),
-        (compute("0", "1", "2", processes=2), -1, 1),
         (compute("0", "1", "2", per_device=2), -1, 6),
         (compute(), -1, -1),
         (compute(), 8, 8),
@@ -134,7 +130,7 @@ def test_a_pool_has_a_process_for_each_lease(asked: Compute, n_jobs: int, jobs: 
 
 
 def test_steps_are_tried_on_the_gpus_of_one_job() -> None:
-    assert devices_of_first_job(compute("2", "3", "4", processes=2)) == {VISIBLE: "2,3"}
+    assert devices_of_first_job(compute("2", "3", "4")) == {VISIBLE: "2"}
     assert devices_of_first_job(compute()) == {}
 
 
@@ -186,9 +182,8 @@ def test_eight_workers_never_compute_on_one_of_four_gpus_at_once(tmp_path: Path)
     [
         (compute(*"01234567"), list("01234567")),
         (compute("0", "1", per_device=2), ["0", "0", "1", "1"]),
-        (compute("0", "1", "2", "3", "4", processes=2), ["0,1", "2,3"]),
     ],
-    ids=["one each", "two share one", "two each"],
+    ids=["one each", "two share one"],
 )
 def test_as_many_workers_as_leases_work_at_once(tmp_path: Path, asked: Compute, leased: list[str]) -> None:
     assert leased_together(asked, tmp_path, len(leased)) == leased

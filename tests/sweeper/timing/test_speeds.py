@@ -177,13 +177,6 @@ def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
     assert estimated_wall_seconds_of_plan(priced.plan, costs, 2, missing=8) == pytest.approx(alone / 2 + 1)
 
 
-def test_several_processes_are_another_kind_of_step(compose_priced: Compose, tmp_path: Path) -> None:
-    configs = configs_of_plan_runs(compose_priced(GRID).plan)
-    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
-    keep(speeds, configs, Cost(step=1.0))
-    assert replace(speeds, processes=2).costs_if_all_known_else_none(configs) is None
-
-
 @pytest.mark.parametrize("engine", ["auto", "vmap"])
 def test_a_step_whose_time_is_known_is_tried_and_not_timed(
     compose_priced: Compose, monkeypatch: pytest.MonkeyPatch, engine: str

@@ -43,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("augmentation=shift_flip",), r"Expected augmentation to be left out with trainer=script"),
         (("clip_schedule=linear",), r"Expected clip_schedule to be left out with trainer=script"),
         (("lr_schedule=cosine",), r"Expected lr_schedule=constant with trainer=script"),
+        (("loss.class_weights=[1,2,1,1,1,1,1,1,1,1]",), r"Expected loss\.class_weights to be null with trainer=script"),
         (("subsample=shared",), r"subsample"),
         (("sampler=shuffle",), r"Expected sampler=shuffle to be poisson or fixed_size with trainer=script"),
         (("+trainer.hyperparameters.lr=1",), r"Expected trainer\.hyperparameters\.lr to be a name other than"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.places import BLANK
 from dpsweep.trainers.data.records import Records, Units, assign_units_and_cap_records
 from dpsweep.trainers.data.split import pseudo_random_part_mask, split_off_holdout
 
@@ -139,22 +140,14 @@ def test_units_without_records_in_a_selection_are_gone() -> None:
     assert records.to("cpu").units is records.units
 
 
-def test_the_drawn_units_come_with_all_their_records_unit_after_unit() -> None:
+def test_the_units_at_places_come_with_all_their_records_slot_after_slot() -> None:
     units = Units(names=(b"a", b"b", b"c", b"d"), of=np.array([2, 0, 1, 2, 3, 0, 2]))
-    index, sizes = units.records_and_sizes_of_drawn_units(np.array([0, 2]))
-    assert index.tolist() == [1, 5, 0, 3, 6]
-    assert sizes == (2, 3)
-    assert [
-        part.tolist() if isinstance(part, np.ndarray) else part
-        for part in units.records_and_sizes_of_drawn_units(np.array([], int))
-    ] == [
-        [],
-        (),
-    ]
+    at_places = units.records_at_places(np.array([0, BLANK, 2]))
+    assert at_places.tolist() == [[1, BLANK, 0], [5, BLANK, 3], [BLANK, BLANK, 6]]
+    assert units.records_at_places(np.array([BLANK, BLANK])).tolist() == [[BLANK, BLANK]]
+    assert units.records_at_places(np.array([], np.int64)).shape == (1, 0)
     alone = plain(4)
-    index, none = alone.records_and_sizes_of_drawn_units(np.array([1, 3]))
-    assert index.tolist() == [1, 3]
-    assert none is None
+    assert alone.records_at_places(np.array([1, BLANK, 3])).tolist() == [[1, BLANK, 3]]
     assert alone.number_of_units == 4
 
 

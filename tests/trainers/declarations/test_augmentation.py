@@ -85,7 +85,7 @@ def test_the_mean_gradient_of_all_copies_is_bounded_once(owners: list[int] | Non
     )
     weights = nn.utils.parameters_to_vector(model.parameters()).detach()[None].clone()
     count = records.number_of_units
-    batch = Batch(units=np.arange(count), sizes=np.array([count]), common=True, block=count, nominal=count)
+    batch = Batch(units=np.arange(count), sizes=np.array([count]), common=True, places=count, most=count)
     found = sums.over([0], [Clip(clip_norm=0.1)])(weights, batch)
     twin = build_model_with_seeded_weights(lambda: logistic((1, 3, 3), 3), 1).double()
     expected = torch.zeros(weights.shape[1], dtype=torch.float64)

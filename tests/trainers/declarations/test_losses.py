@@ -19,14 +19,14 @@ from dpsweep.trainers.declarations.losses import (
     Loss,
     NumberLoss,
     SquaredError,
+    default_rate_factor,
+    example_weights,
     require_loss_of_each_example_alone,
 )
 
 LOSSES = {
     "cross-entropy": (CrossEntropy(), 3),
-    "weighted cross-entropy": (CrossEntropy(class_weights=(1.0, 5.0, 0.4)), 3),
     "smoothed cross-entropy": (CrossEntropy(label_smoothing=0.3), 3),
-    "weighted and smoothed": (CrossEntropy(class_weights=(1.0, 5.0, 0.4), label_smoothing=0.3), 3),
     "squared error": (SquaredError(cap=4.0), 1),
     "absolute error": (AbsoluteError(cap=2.0), 1),
     "Huber": (Huber(delta=0.5, cap=2.0), 1),
@@ -73,8 +73,8 @@ def test_the_quality_of_several_labels_is_the_share_of_right_ones() -> None:
 def test_losses_are_the_papers() -> None:
     outputs = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
     assert float(CrossEntropy()(outputs, torch.tensor([1, 0]))) == pytest.approx(math.log(4 / 3) + math.log(2))
-    smoothed = CrossEntropy(label_smoothing=0.2, class_weights=(1.0, 3.0))(outputs[:1], torch.tensor([1]))
-    assert float(smoothed) == pytest.approx(3 * (0.9 * math.log(4 / 3) + 0.1 * math.log(4))), "targets of .1 and .9"
+    smoothed = CrossEntropy(label_smoothing=0.2)(outputs[:1], torch.tensor([1]))
+    assert float(smoothed) == pytest.approx(0.9 * math.log(4 / 3) + 0.1 * math.log(4)), "targets of .1 and .9"
     numbers = torch.tensor([[1.0], [2.5]])
     targets = torch.tensor([0.0, 2.0])
     assert float(SquaredError()(numbers, targets)) == pytest.approx((1 + 0.25) / 2)
@@ -144,13 +144,27 @@ def test_the_cap_is_a_bound(cap: float) -> None:
         Huber(delta=cap)
 
 
-def test_a_weight_multiplies_the_loss_of_its_class() -> None:
+def test_a_weight_changes_no_loss_no_gradient_and_no_quality() -> None:
+    """It multiplies gradients that are bounded: a factor on a loss is cancelled or cut off by the bound."""
     outputs, plain = torch.randn(4, 2, generator=torch.Generator().manual_seed(3)), CrossEntropy()
-    weighted = CrossEntropy(class_weights=(1.0, 20.0))
-    for target, factor in ((0, 1.0), (1, 20.0)):
-        targets = torch.full((4,), target)
-        assert torch.allclose(weighted(outputs, targets), factor * plain(outputs, targets))
-        assert torch.equal(weighted.quality(outputs, targets), plain.quality(outputs, targets))
+    weighted, targets = CrossEntropy(class_weights=(1.0, 20.0)), torch.tensor([0, 1, 0, 1])
+    for name in ("__call__", "gradient", "quality"):
+        assert torch.equal(getattr(weighted, name)(outputs, targets), getattr(plain, name)(outputs, targets))
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), BinaryCrossEntropy(), SquaredError(), Huber()])
+def test_without_declared_weights_all_are_1(loss: Loss) -> None:
+    assert example_weights(loss, torch.tensor([0, 1, 1])).tolist() == [1, 1, 1]
+    assert default_rate_factor(loss) == 1
+
+
+@given(weights=st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=9))
+def test_a_weight_is_the_classs_over_the_largest_and_at_most_1(weights: list[float]) -> None:
+    """The sensitivity rests on it, so rounding counts, also in float32."""
+    found = example_weights(CrossEntropy(class_weights=tuple(weights)), torch.arange(len(weights)))
+    assert found.tolist() == pytest.approx([weight / max(weights) for weight in weights], rel=1e-12)
+    assert float(found.min()) >= 0
+    assert float(found.max()) == float(found.float().max()) == 1
 
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (1.0, -2.0), (1.0, math.inf), (1.0, math.nan), "ab", 3.0])

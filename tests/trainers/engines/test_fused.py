@@ -16,6 +16,7 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task, Unsupported
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from tests.exactness import CLASSES, Model, assert_exact, filled, noise, rows_alone
+from tests.trainers.gradients import units_of_sizes
 
 
 def test_embeddings_count_every_word_of_an_example_once() -> None:
@@ -214,7 +215,7 @@ def test_units_of_several_examples_are_refused_whatever_is_drawn(chunk, sizes) -
     with pytest.raises(Unsupported, match=r"^Expected model=Sequential to be trained on units of one example each;"):
         Fused().bounded_gradient_sum_and_norms(
             model,
-            Minibatch(noise(3, 4), torch.zeros(3, dtype=torch.int64), sizes),
+            units_of_sizes(noise(3, 4), torch.zeros(3, dtype=torch.int64), sizes),
             Task(transform=Clip(clip_norm=1.0), chunk=chunk),
         )
 
@@ -224,7 +225,7 @@ def test_auto_chooses_the_engine_of_units_by_what_is_declared_alone(caplog, draw
     with caplog.at_level("INFO", logger="dpsweep.engine"):
         Auto().bounded_gradient_sum_and_norms(
             filled(nn.Sequential(nn.Linear(4, CLASSES))),
-            Minibatch(noise(sum(drawn), 4), torch.zeros(sum(drawn), dtype=torch.int64), drawn),
+            units_of_sizes(noise(sum(drawn), 4), torch.zeros(sum(drawn), dtype=torch.int64), drawn),
             Task(transform=Clip(clip_norm=1.0)),
         )
     assert [record.message.split(":")[0] for record in caplog.records] == ["engine opacus"]

@@ -67,7 +67,7 @@ def sums_of(name: str, records: Records) -> StackedSums:
 
 def batch_of(units: list[np.ndarray], nominal: int = MAILS) -> Batch:
     sizes = np.array([len(part) for part in units])
-    return Batch(units=np.concatenate(units), sizes=sizes, common=False, block=20, nominal=nominal)
+    return Batch(units=np.concatenate(units), sizes=sizes, common=False, places=20, most=nominal)
 
 
 def weights_of(name: str) -> Tensor:

@@ -14,7 +14,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.own_tables import Table
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.scores import PrivateHoldout, count_right_and_wrong_units
-from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.interface import Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
@@ -41,6 +41,7 @@ SOME = [
 ]
 TRAINED, HELD_OUT = "P1000", "P1001"
 """Two identifiers that the public hash puts into different parts."""
+from tests.trainers.gradients import units_of_sizes
 
 
 def loaded(folder: Path, rows: list[str], cap: int) -> Split:
@@ -77,11 +78,11 @@ def test_one_more_patient_with_many_extreme_records_is_bounded_everywhere(tmp_pa
     model = build_model_with_seeded_weights(lambda: one_hidden((2,), 2, width=8), 3).double()
 
     def total(train: Records) -> torch.Tensor:
-        index, sizes = train.records_and_sizes_of_drawn_units(np.arange(train.number_of_units))
+        assert train.units is not None
+        index = np.argsort(train.units.of, kind="stable")
         inputs, targets = train.inputs(index, "cpu").double(), train.targets(index, "cpu")
-        return Opacus().bounded_gradient_sum_and_norms(
-            model, Minibatch(inputs, targets, sizes), Task(transform=trainer.transform, chunk=40)
-        )[0]
+        units = units_of_sizes(inputs, targets, train.units.records_per_unit.tolist())
+        return Opacus().bounded_gradient_sum_and_norms(model, units, Task(transform=trainer.transform, chunk=40))[0]
 
     moved = float((total(joined[0]) - total(without[0])).norm())
     counts = [count_right_and_wrong_units(model.float(), holdout, "cpu") for _, holdout in (without, joined)]

@@ -325,18 +325,15 @@ class Shapes(Stack):
 
 
 @pytest.mark.parametrize("chunk", [None, 2], ids=["blocks", "chunks"])
-def test_batches_above_the_block_go_on_alone_and_have_the_same_sums(chunk) -> None:
-    models, data, block = fresh(3), records(), 4
+def test_batches_above_their_places_take_as_many_times_the_places_and_have_the_same_sums(chunk) -> None:
+    models, data, places = fresh(3), records(), 4
     stack = Shapes(layers=Stack.from_model(models[0]).layers, loss=CROSS_ENTROPY)
     sums = StackedSums(stack=stack, records=data, device="cpu", chunk=chunk)
     weights, transforms = torch.stack([flat(model) for model in models]), [Clip(clip_norm=0.1 * k) for k in (1, 2, 3)]
     units, sizes = np.r_[0:9, 20:22, 30:43], np.array([9, 2, 13])
-    batch = Batch(units=units, sizes=sizes, common=False, block=block, nominal=NOMINAL)
+    batch = Batch(units=units, sizes=sizes, common=False, places=places, most=NOMINAL)
     ours = sums.over([0, 1, 2], transforms)(weights, batch)
-    size = chunk or block
-    first = [(3, size, *SHAPE)] * (block // size)
-    assert stack.seen == first + [(1, size, *SHAPE)] * (len(stack.seen) - len(first))
-    assert len(stack.seen) == len(first) + sum(-(-max(0, int(own) - block) // size) for own in sizes)
+    assert stack.seen == [(3, chunk or places, *SHAPE)] * (16 // (chunk or places)), "16 places for 13 units"
     for row, own in enumerate(np.split(units, np.cumsum(sizes)[:-1])):
         one = replace(batch, units=own, sizes=sizes[row : row + 1], common=True)
         theirs = sums.over([row], transforms[row : row + 1])(weights[row : row + 1], one)
