@@ -1,19 +1,17 @@
-"""The record of an audit in a sweep's folder: attacks, their lower bounds, and how much their silence means.
+"""The record of an audit in a sweep's folder: what was compared with what was declared, and an attack's lower bound.
 
-Invariant: every bound of one record holds at once with probability `confidence`, over the attacker's coins and the
-noise of the trainings: the rest is divided among all tests as their false alarms
-(`false_alarm_of_attack_and_noise_tests`).
+Invariant: over the noise, batches and coins of its trainings, a right program is contradicted with a probability of at
+most `FALSE_ALARM`, which is divided among all tests that have one; the other comparisons are exact, up to rounding.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from dpsweep.accounting.codec import Amount, Count, PositiveInt, Stored, check_fields
+from dpsweep.accounting.codec import Amount, Count, Stored, check_fields
 from dpsweep.accounting.durable_files import FORMAT, require_and_remove_format_number, write_json
 from dpsweep.accounting.validation import (
     fraction,
@@ -25,186 +23,84 @@ from dpsweep.accounting.validation import (
 
 AUDIT_FILE = "audit.json"
 
-NOISE_SHARE = 0.01
-"""The share of an audit's false alarm that the tests of the noise have."""
+FALSE_ALARM = 1e-6
+"""The probability that an audit contradicts a right program."""
 
-
-DERIVED = ("epsilon", "refuted")
+DERIVED = ("contradicted",)
 """What a stored record also says, and what follows from the rest: it is not read."""
 
 Probability = Annotated[float, probability]
 
 
-class Data(StrEnum):
-    """The records that canaries are put among: made up, or of a data set that was declared public."""
-
-    GENERATED = "generated"
-    OWN = "own"
-
-
-class Attack(StrEnum):
-    """The canaries, and the statistic that the attacker makes of what is released.
-
-    Of gradients: their sum over the steps, their variance over the steps, or the difference of two trainings' sums. Of
-    records: the sum of their inner products with the steps, or the loss that the final model has less on them.
-    """
-
-    GRADIENTS = "gradients, sum"
-    STEPS = "gradients, variance"
-    TRAININGS = "gradients, difference"
-    RECORDS = "records, steps"
-    LOSSES = "records, loss"
-
-
-class NoiseTest(StrEnum):
-    """What is tested of released noise: its variance by number and by tensor, and its independence.
-
-    `STEPS` is that of the steps and runs, `PAIRS` that of any two numbers.
-    """
-
-    NUMBERS = "each number"
-    TENSORS = "each tensor"
-    STEPS = "steps"
-    PAIRS = "pairs"
-
-
-class Scope(StrEnum):
-    """What is released to the attacker: one training, or what the rule releases of the whole search."""
-
-    TRAINING = "training"
-    SEARCH = "search"
-
-
 @dataclass(frozen=True, kw_only=True)
-class AuditFinding(Stored):
-    """One attack on one scope: its guesses about `canaries` coins, and what they say.
+class Comparison(Stored):
+    """A comparison of `compared` numbers of what ran with what was declared; `value` is the farthest, at `place`.
 
-    `right` of `made` guesses give the lower bound `epsilon` at the plan's delta; `claimed` is the scope's price.
-    `claim_right` of `claim_made` guesses test the whole privacy curve of the price, with the p-value `p_value`, None
-    without a curve. If the noise were half the declared, an ideal audit of this size would find the bound
-    `halved_epsilon` and refute the curve with probability `halved_seen`; `unclipped_seen` is this probability if
-    nothing bounded the canaries. All three are None for an attack without a model of its power.
+    `expected` says in words what it should be. `p_value`, corrected for all that were compared, tells how likely so
+    far a value is; None where chance has no part: then `holds` says whether it is as expected.
     """
 
-    attack: Attack
-    scope: Scope
-    canaries: Count
-    made: Count
-    right: Count
-    epsilon: Annotated[float, non_negative]
-    claimed: Amount
-    claim_made: Count
-    claim_right: Count
-    p_value: Probability | None
-    halved_epsilon: float | None = None
-    halved_seen: Probability | None = None
-    unclipped_seen: Probability | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        counts = (self.made, self.right, self.claim_made, self.claim_right)
-        if max(counts) > self.canaries:
-            raise ValueError(f"Expected counts={counts} to be integers from 0 to canaries={self.canaries}.")
-
-    def refutes_charged_epsilon(self, false_alarm: float) -> bool:
-        """Whether it contradicts the price, as one test with this false alarm or both of them say."""
-        return self.epsilon > self.claimed or (self.p_value is not None and self.p_value < false_alarm)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseFinding(Stored):
-    """One test of the released noise, by `tested` numbers, tensors, sums or pairs with at least `draws` draws each.
-
-    `value` is the one that is least likely under the declared noise, at `place`: a standard deviation as a multiple of
-    the declared one, or the correlation of a pair. `p_value` is corrected for all that were tested. `halved_seen` is
-    the probability that half the noise at one place alone would have been found; None where variance is not tested.
-    """
-
-    test: NoiseTest
-    tested: Count
-    draws: Count
-    place: str
+    name: str
+    compared: Count
     value: Annotated[float, require_finite_number]
-    p_value: Probability
-    halved_seen: Probability | None = None
+    expected: str
+    place: str = ""
+    p_value: Probability | None = None
+    holds: bool = True
 
-    def refutes_declared_noise(self, false_alarm: float) -> bool:
-        """Whether it contradicts the declared noise, as a test with this false alarm."""
-        return self.p_value < false_alarm
+    def contradicts(self, false_alarm: float) -> bool:
+        """Whether it contradicts what was declared, as a test with this false alarm where chance has a part."""
+        return not self.holds if self.p_value is None else self.p_value < false_alarm
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord(Stored):
-    """An audit of a plan: `charge` is the price of the whole search at `delta`, `records` what canaries were put among.
+    """An audit of a plan whose search is charged `charge` at `delta`.
 
-    `trainings` is the number of trainings of each point, each with coins of its own. `floating_point` is the number of
-    noisy numbers of which none was off the lattice of the noise, or None if one was. `noise` are the tests of the noise
-    itself, empty if there was none or no gradients were attacked. `notes` say what was not attacked.
+    An attack on one training, whose price alone is `price`, guessed `right` of `made` coins of `canaries` canaries:
+    with `confidence` its true epsilon is at least `epsilon`, and at least `sure` but for the attack's part of
+    `FALSE_ALARM`. Without canaries there was no attack. `notes` say what was not compared.
     """
 
     plan: str
-    confidence: Annotated[float, fraction]
     charge: Amount
     delta: Annotated[float, fraction]
-    records: Data
-    trainings: PositiveInt
-    findings: tuple[AuditFinding, ...]
-    floating_point: Count | None
-    noise: tuple[NoiseFinding, ...] = ()
+    comparisons: tuple[Comparison, ...]
+    confidence: Annotated[float, fraction]
+    price: Amount
+    canaries: Count = 0
+    made: Count = 0
+    right: Count = 0
+    epsilon: Annotated[float, non_negative] = 0.0
+    sure: Annotated[float, non_negative] = 0.0
     notes: tuple[str, ...] = ()
 
-    @property
-    def false_alarm_of_each_attack_test(self) -> float:
-        """That of each of the two tests of each finding of an attack."""
-        return false_alarm_of_attack_and_noise_tests(self.confidence, len(self.findings), noise=bool(self.noise))[0]
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.right <= self.made <= self.canaries:
+            raise ValueError(f"Expected right={self.right} <= made={self.made} <= canaries={self.canaries}.")
 
     @property
-    def false_alarm_of_each_noise_test(self) -> float:
-        """That of each test of the noise."""
-        return false_alarm_of_attack_and_noise_tests(self.confidence, len(self.findings), noise=bool(self.noise))[1]
-
-    @property
-    def epsilon(self) -> float:
-        """The largest lower bound: with probability `confidence` the search's true epsilon is at least this."""
-        return max((finding.epsilon for finding in self.findings), default=0.0)
-
-    @property
-    def attack_findings_refuting_charge(self) -> tuple[AuditFinding, ...]:
-        """The findings that contradict the price."""
-        return tuple(
-            finding
-            for finding in self.findings
-            if finding.refutes_charged_epsilon(self.false_alarm_of_each_attack_test)
-        )
-
-    @property
-    def noise_findings_refuting_declaration(self) -> tuple[NoiseFinding, ...]:
-        """The tests that contradict the declared noise."""
-        return tuple(
-            finding for finding in self.noise if finding.refutes_declared_noise(self.false_alarm_of_each_noise_test)
-        )
-
-    @property
-    def is_charge_or_noise_refuted(self) -> bool:
-        """Whether an attack found more than was charged, or noise that is not the declared one."""
-        return (
-            bool(self.attack_findings_refuting_charge or self.noise_findings_refuting_declaration)
-            or self.floating_point is None
-        )
+    def contradictions(self) -> tuple[str, ...]:
+        """What contradicts the declaration or the price, a sentence each; empty if nothing does."""
+        level = false_alarm_of_each(self.comparisons)
+        wrong = [one for one in self.comparisons if one.contradicts(level)]
+        sentences = [
+            f"{one.name}: {one.value:.4g}{f' at {one.place}' if one.place else ''}, expected {one.expected}"
+            for one in wrong
+        ]
+        if self.sure > self.price:
+            sentences.append(f"an attack on one training: epsilon is above {self.sure:.4g}, expected {self.price:.4g}")
+        return tuple(sentences)
 
     def write(self, path: Path) -> None:
         """Stores the record, atomically."""
-        derived = (self.epsilon, self.is_charge_or_noise_refuted)
-        write_json(path, {"format": FORMAT} | self.to_json() | dict(zip(DERIVED, derived, strict=True)))
+        write_json(path, {"format": FORMAT} | self.to_json() | {DERIVED[0]: bool(self.contradictions)})
 
 
-def false_alarm_of_attack_and_noise_tests(confidence: float, findings: int, *, noise: bool) -> tuple[float, float]:
-    """The false alarms of each of the two tests of so many findings, and of each test of the noise if there is any.
-
-    They add up to 1 - `confidence`. The noise takes 1 % of it: it is seen so often that its tests need no more.
-    """
-    total = 1 - confidence
-    return total * (1 - NOISE_SHARE * noise) / (2 * max(1, findings)), total * NOISE_SHARE / len(NoiseTest)
+def false_alarm_of_each(comparisons: tuple[Comparison, ...]) -> float:
+    """The false alarm of each test, and of the attack."""
+    return FALSE_ALARM / (1 + sum(one.p_value is not None for one in comparisons))
 
 
 def read_audit_of_plan_or_none(path: Path, plan: str) -> AuditRecord | None:

@@ -1,232 +1,131 @@
 """Tests of released noise: whether each number of a noisy sum carries N(0, std^2), drawn anew at each step.
 
-Guesses of coins say little of noise that is wrong in a few numbers of many. Here the attacker knows the exact sums,
-which are 0 where no canary is, subtracts them, and divides by the declared standard deviation. Under the declared
-mechanism all that remains is independent standard normal, so each test below has an exact distribution. Its p-value is
-corrected for all that it looks at (Bonferroni): for every a, it is below a with a probability of at most a.
+An audit knows the exact sums, subtracts them from the released ones, and divides by the declared standard deviation.
+Under the declared mechanism what remains is independent standard normal, so each test has an exact distribution. Its
+p-value is corrected for all that it looks at (Bonferroni): for every a, it is below a with a probability of at most a.
 
-Sources: the chi-square law of sums of squares; for the cosine r of two vectors of n independent standard normal
-numbers, r^2 has the law Beta(1/2, (n - 1)/2) whatever one of the two is (Muirhead 1982, Theorem 1.5.7). Where a number
-is not known at every step, the other vector is projected, which only shortens the cosine.
+Sources: the chi-square law of sums of squares; the projection of a standard normal vector on a direction that is
+independent of it is standard normal; for the cosine r of two vectors of n independent standard normal numbers, r^2 has
+the law Beta(1/2, (n - 1)/2) (Muirhead 1982, Theorem 1.5.7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import stats
 
-from dpsweep.accounting.audit_record import NoiseFinding, NoiseTest
+from dpsweep.accounting.audit_record import Comparison
 
 PAIRED = 1024
-"""At most so many numbers are compared in pairs: the first ones of each tensor."""
+"""At most so many numbers, evenly spaced from the first to the last, are compared in pairs."""
 
 AT_ONCE = 64
 """So many steps are multiplied at once, which takes a fraction of the time of one after another."""
 
-HALF = 0.5
-"""The share of the declared standard deviation whose discovery has a stated probability."""
-
 Numbers = NDArray[np.float64]
-
-
-def sample_sizes_per_tensor(sizes: Sequence[int], count: int) -> tuple[int, ...]:
-    """How many numbers of each tensor are taken, `count` of all or fewer: as many of each, where a tensor has them.
-
-    With fewer numbers than tensors, one of each of evenly spaced tensors.
-
-    >>> sample_sizes_per_tensor([640, 10], 100), sample_sizes_per_tensor([640, 10], 1000)
-    ((90, 10), (640, 10))
-    >>> sample_sizes_per_tensor([5, 5, 5, 5], 2)
-    (1, 0, 0, 1)
-    """
-    if count < len(sizes):
-        chosen = np.unique(np.linspace(0, len(sizes) - 1, count).round().astype(np.int64))
-        return tuple(int(place in chosen) for place in range(len(sizes)))
-    shares, missing = [0] * len(sizes), count
-    for waiting, place in zip(range(len(sizes), 0, -1), np.argsort(sizes, kind="stable").tolist(), strict=True):
-        shares[place] = min(sizes[place], missing // waiting)
-        missing -= shares[place]
-    return tuple(shares)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorLayout:
-    """The tensors of a flat vector in their order: their names and sizes."""
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def vector_length(self) -> int:
-        """The length of the vector."""
-        return sum(self.sizes)
-
-    @property
-    def tensor_starts(self) -> tuple[int, ...]:
-        """The place of each tensor's first number."""
-        return tuple(int(end) - size for end, size in zip(np.cumsum(self.sizes), self.sizes, strict=True))
-
-    def spaced_places(self, count: int) -> NDArray[np.int64]:
-        """Places of at most `count` numbers, of every tensor, evenly spaced from its first to its last number."""
-        parts = zip(self.tensor_starts, self.sizes, sample_sizes_per_tensor(self.sizes, count), strict=True)
-        return np.concatenate(
-            [start + np.linspace(0, size - 1, share).round().astype(np.int64) for start, size, share in parts]
-        )
-
-    def leading_places(self, count: int) -> NDArray[np.int64]:
-        """Places of at most `count` numbers, the first ones of every tensor."""
-        parts = zip(self.tensor_starts, sample_sizes_per_tensor(self.sizes, count), strict=True)
-        return np.concatenate([start + np.arange(share) for start, share in parts])
-
-    def tensor_name_and_index_text(self, place: int) -> str:
-        """A number in words: `bias[3]`."""
-        tensor = int(np.searchsorted(self.tensor_starts, place, side="right")) - 1
-        return f"{self.names[tensor]}[{place - self.tensor_starts[tensor]}]"
 
 
 @dataclass(kw_only=True, eq=False)
 class ReleasedNoise:
-    """Sums over all noise that was seen of vectors of one layout, in declared standard deviations."""
+    """Sums over all noise that was seen, in declared standard deviations, of a vector of tensors of these sizes."""
 
-    layout: TensorLayout
-    counts: Numbers = field(init=False)
-    totals: Numbers = field(init=False)
-    squares: Numbers = field(init=False)
-    paired: NDArray[np.int64] = field(init=False)
+    kind: str
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    draws: int = 0
+    _totals: Numbers = field(init=False)
+    _squares: Numbers = field(init=False)
+    _paired: NDArray[np.int64] = field(init=False)
     _products: Numbers = field(init=False)
     _waiting: list[Numbers] = field(default_factory=list)
+    _shadows: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        self.counts, self.totals, self.squares = (np.zeros(self.layout.vector_length) for _ in range(3))
-        self.paired = self.layout.leading_places(PAIRED)
-        self._products = np.zeros((len(self.paired), len(self.paired)))
+        size = sum(self.sizes)
+        self._totals, self._squares = np.zeros(size), np.zeros(size)
+        self._paired = np.unique(np.linspace(0, size - 1, min(size, PAIRED)).round().astype(np.int64))
+        self._products = np.zeros((len(self._paired), len(self._paired)))
 
-    def add_step_noise(self, noise: ArrayLike, known: ArrayLike) -> None:
-        """Adds the noise of one step [P], of those numbers that are `known` [P]; which ones must not depend on it."""
-        there = np.asarray(known, dtype=np.bool_)
-        values = np.where(there, np.asarray(noise, dtype=np.float64), 0.0)
-        self.counts += there
-        self.totals += values
-        self.squares += values**2
-        self._waiting.append(values[self.paired])
+    def add(self, noise: Numbers, beside: Mapping[str, ArrayLike]) -> None:
+        """Adds the noise [P] of one release; it is independent of the vectors [P] `beside` it, which have names."""
+        self.draws += 1
+        self._totals += noise
+        self._squares += noise**2
+        self._waiting.append(noise[self._paired])
         if len(self._waiting) == AT_ONCE:
-            self._add_products_of_waiting_steps()
+            self._multiply()
+        for name, vector in beside.items():
+            direction: Numbers = np.asarray(vector, dtype=np.float64)
+            if length := float(np.linalg.norm(direction)):
+                self._shadows[name].append(float(noise @ direction) / length)
 
-    def sums_of_pair_products(self) -> Numbers:
-        """The sums of products of any two of the numbers that are compared in pairs."""
-        if self._waiting:
-            self._add_products_of_waiting_steps()
-        return self._products
-
-    def _add_products_of_waiting_steps(self) -> None:
-        rows = np.array(self._waiting)
-        self._products += rows.T @ rows
-        self._waiting.clear()
-
-    def findings(self, false_alarm: float) -> tuple[NoiseFinding, ...]:
-        """The outcome of each test; `false_alarm` of a single one, for its power."""
-        return (
-            self._variance_finding_by_number(false_alarm),
-            self._variance_finding_by_tensor(false_alarm),
-            self._independence_finding_over_steps(),
-            self._pair_correlation_finding(),
+    def tests(self) -> Iterator[Comparison]:
+        """The outcome of each test; none if no noise was seen."""
+        if not self.draws:
+            return
+        sizes, repeated = np.array(self.sizes), self._totals**2 / self.draws
+        numbers = [self._name(place) for place in range(len(self._squares))]
+        yield self._chi_square("of each number", numbers, self._squares, np.full(len(numbers), self.draws))
+        yield self._chi_square("of each tensor", self.names, self._by_tensor(self._squares), self.draws * sizes)
+        yield self._chi_square(
+            "repeated over steps",
+            [*numbers, *self.names],
+            np.concatenate([repeated, self._by_tensor(repeated)]),
+            np.concatenate([np.ones(len(numbers)), sizes]),
         )
+        for name, values in self._shadows.items():
+            shadows = np.array(values)
+            squares = np.array([np.sum(shadows**2), np.sum(shadows) ** 2 / len(shadows)])
+            yield self._chi_square(f"along {name}", ["all", "mean"], squares, np.array([len(shadows), 1]))
+        if len(self._paired) > 1 and self.draws > 1:
+            yield self._pairs()
 
-    def _variance_finding_by_number(self, false_alarm: float) -> NoiseFinding:
-        """Whether the variance of each number is the declared one."""
-        p_values = _chi_square_p_values(self.squares, self.counts)
+    def _chi_square(self, name: str, places: Sequence[str], squares: Numbers, freedom: NDArray[Any]) -> Comparison:
+        """Two-sided tests of sums of squares of so many standard normal numbers; the value is the farthest std."""
+        p_values = 2 * np.minimum(stats.chi2.cdf(squares, freedom), stats.chi2.sf(squares, freedom))
         worst = int(p_values.argmin())
-        return NoiseFinding(
-            test=NoiseTest.NUMBERS,
-            tested=len(p_values),
-            draws=self._fewest_draws(),
-            place=self.layout.tensor_name_and_index_text(worst),
-            value=float(np.sqrt(self.squares[worst] / max(1.0, self.counts[worst]))),
-            p_value=_corrected_p_value(p_values),
-            halved_seen=_power_at_half_noise(self._fewest_draws(), false_alarm / len(p_values)),
+        return Comparison(
+            name=f"{self.kind} {name}",
+            compared=len(p_values),
+            value=float(np.sqrt(squares[worst] / freedom[worst])),
+            expected="1",
+            place=places[worst],
+            p_value=min(1.0, len(p_values) * float(p_values[worst])),
         )
 
-    def _variance_finding_by_tensor(self, false_alarm: float) -> NoiseFinding:
-        """Whether the variance of each tensor's numbers together is the declared one."""
-        squares, counts = self._sums_by_tensor(self.squares), self._sums_by_tensor(self.counts)
-        p_values = _chi_square_p_values(squares, counts)
-        worst, fewest = int(p_values.argmin()), int(counts.min())
-        return NoiseFinding(
-            test=NoiseTest.TENSORS,
-            tested=len(p_values),
-            draws=fewest,
-            place=self.layout.names[worst],
-            value=float(np.sqrt(squares[worst] / max(1.0, counts[worst]))),
-            p_value=_corrected_p_value(p_values),
-            halved_seen=_power_at_half_noise(fewest, false_alarm / len(p_values)),
-        )
-
-    def _independence_finding_over_steps(self) -> NoiseFinding:
-        """Whether the sum over all steps and runs has the variance of independent noise: by number, by tensor, by all.
-
-        Noise that is repeated adds up to more.
-        """
-        seen = np.maximum(self.counts, 1.0)
-        ratios, there = self.totals**2 / seen, (self.counts > 0).astype(np.float64)
-        squares = np.concatenate([ratios, self._sums_by_tensor(ratios), [ratios.sum()]])
-        freedom = np.concatenate([there, self._sums_by_tensor(there), [there.sum()]])
-        p_values = _chi_square_p_values(squares, freedom)
-        worst, numbers, tensors = int(p_values.argmin()), len(ratios), len(self.layout.names)
-        names = (*self.layout.names, "all")
-        return NoiseFinding(
-            test=NoiseTest.STEPS,
-            tested=numbers + tensors + 1,
-            draws=self._fewest_draws(),
-            place=self.layout.tensor_name_and_index_text(worst) if worst < numbers else names[worst - numbers],
-            value=float(np.sqrt(squares[worst] / max(1.0, freedom[worst]))),
-            p_value=_corrected_p_value(p_values),
-        )
-
-    def _pair_correlation_finding(self) -> NoiseFinding:
-        """Whether any two numbers, of one tensor or of two, have noise that goes together."""
-        products = self.sums_of_pair_products()
-        own, draws = products.diagonal(), int(self.counts[self.paired].min())
-        scale = np.sqrt(np.where(own > 0, own, np.inf))
-        cosines = np.triu(products / np.outer(scale, scale), k=1)
+    def _pairs(self) -> Comparison:
+        """Whether any two numbers have noise that goes together; the value is the largest correlation."""
+        self._multiply()
+        scale = np.sqrt(np.maximum(self._products.diagonal(), np.finfo(float).tiny))
+        cosines = np.triu(self._products / np.outer(scale, scale), k=1)
         one, other = np.unravel_index(int(np.abs(cosines).argmax()), cosines.shape)
-        largest, pairs = float(cosines[one, other]), len(own) * (len(own) - 1) // 2
-        single = special.betainc((draws - 1) / 2, 0.5, max(0.0, 1 - largest**2)) if draws > 1 and pairs else 1.0
-        return NoiseFinding(
-            test=NoiseTest.PAIRS,
-            tested=pairs,
-            draws=draws,
-            place=" and ".join(
-                self.layout.tensor_name_and_index_text(int(self.paired[place])) for place in (one, other)
-            ),
+        largest, pairs = float(cosines[one, other]), len(scale) * (len(scale) - 1) // 2
+        return Comparison(
+            name=f"{self.kind} of pairs",
+            compared=pairs,
             value=largest,
-            p_value=min(1.0, pairs * float(single)) if pairs else 1.0,
+            expected="0",
+            place=" and ".join(self._name(int(self._paired[place])) for place in (one, other)),
+            p_value=min(1.0, pairs * float(stats.beta.sf(largest**2, 0.5, (self.draws - 1) / 2))),
         )
 
-    def _fewest_draws(self) -> int:
-        return int(self.counts.min())
+    def _multiply(self) -> None:
+        if self._waiting:
+            rows = np.array(self._waiting)
+            self._products += rows.T @ rows
+            self._waiting.clear()
 
-    def _sums_by_tensor(self, values: Numbers) -> Numbers:
-        return np.add.reduceat(values, self.layout.tensor_starts)
+    def _by_tensor(self, values: Numbers) -> Numbers:
+        return np.add.reduceat(values, np.cumsum([0, *self.sizes[:-1]]))
 
-
-def _chi_square_p_values(squares: Numbers, freedom: Numbers) -> Numbers:
-    """Two-sided p-values of sums of squares of so many standard normal numbers; 1 for none of them."""
-    degrees = np.maximum(freedom, 1.0)
-    tails = np.minimum(special.chdtr(degrees, squares), special.chdtrc(degrees, squares))
-    return np.where(freedom > 0, np.minimum(1.0, 2 * tails), 1.0)
-
-
-def _corrected_p_value(p_values: Numbers) -> float:
-    return min(1.0, len(p_values) * float(p_values.min()))
-
-
-def _power_at_half_noise(draws: int, false_alarm: float) -> float:
-    """The probability that half the declared noise in so many draws is found at this false alarm."""
-    if draws < 1:
-        return 0.0
-    low = 2 * special.gammaincinv(draws / 2, false_alarm / 2)
-    return float(special.chdtr(draws, low / HALF**2))
+    def _name(self, place: int) -> str:
+        """A number in words: `bias[3]`."""
+        ends = np.cumsum(self.sizes)
+        tensor = int(np.searchsorted(ends, place, side="right"))
+        return f"{self.names[tensor]}[{place - ends[tensor] + self.sizes[tensor]}]"

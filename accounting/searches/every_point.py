@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
 
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.searches.interface import Sample
 from dpsweep.accounting.searches.open_search import OpenSearch
 
 
@@ -42,13 +40,3 @@ class EveryPoint(OpenSearch):
         """The plan's blocks, and the final run once it is chosen."""
         final = self.chosen_final_run()
         return self.plan.blocks + (() if final is None else (Block(trials=(final,)),))
-
-    @classmethod
-    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
-        """All points; nothing is drawn."""
-        return Sample(trials=plan.trials, shared=plan.has_shared_subsamples)
-
-    @classmethod
-    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
-        """All points."""
-        return plan.trials

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from random import Random
 from typing import ClassVar, cast
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
@@ -29,7 +28,7 @@ from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.interface import Draw, Proposals, Search, SelectionRule, Use, rule_from_config
+from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, Use, rule_from_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,30 +94,6 @@ def run_records_with_attempt_counts(
         )
         for trial in trials
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """The trials that one search would run, in their order, and the rule's draw; None if every run is released.
-
-    With `shared` they have the same subsamples.
-    """
-
-    trials: tuple[Trial, ...]
-    draw: Draw | None = None
-    shared: bool = False
-
-    @property
-    def has_noise_on_right_counts(self) -> bool:
-        """Whether the rule adds noise in units of right predictions to the scores."""
-        return self.draw is not None and bool(self.draw.handicaps)
-
-    def released_run_indices(self, scores: Sequence[float | None]) -> tuple[int, ...]:
-        """The places of the runs that the rule releases, for these scores of all runs."""
-        if self.draw is None:
-            return tuple(range(len(self.trials)))
-        winner = self.draw.index_of_winning_try(dict(enumerate(scores)))
-        return () if winner is None else (winner,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,16 +215,6 @@ class PlannedSearch(ABC):
     @abstractmethod
     def charge_digest_and_folder_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
         """The digest of the charge that a release belongs to, and random bits that every copy of the folder has."""
-
-    @classmethod
-    @abstractmethod
-    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
-        """One search under the plan's rule, as a sweep would make it, for an attack."""
-
-    @classmethod
-    @abstractmethod
-    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
-        """The runs that an attacker sees, where `alone` is the point that costs most."""
 
 
 def search_for_plan(plan: Plan, folder: SweepFolder) -> PlannedSearch:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 
 from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
@@ -24,7 +23,6 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.searches.interface import Sample
 from dpsweep.accounting.searches.open_search import OpenSearch
 
 TURN = "turn"
@@ -112,18 +110,6 @@ class ProposedPoints(OpenSearch):
             f"{len(known)} of {self.number_of_search_runs} runs were proposed; "
             f"{super().verify_runs_and_describe(account)}"
         )
-
-    @classmethod
-    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
-        """A run for each turn, of any point that it may have, drawn at random."""
-        return Sample(
-            trials=tuple(plan.trials[rng.choice(list(turn))] for turn in require_allowed_point_indices_per_turn(plan))
-        )
-
-    @classmethod
-    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
-        """As many of the point that costs most as there are turns."""
-        return (alone,) * len(require_allowed_point_indices_per_turn(plan))
 
 
 def require_allowed_point_indices_per_turn(plan: Plan) -> tuple[Sequence[int], ...]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, Sample, verify_result_ran_as_declared
+from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, verify_result_ran_as_declared
 from dpsweep.accounting.searches.stored_draw import (
     DrawnTrial,
     SearchOutcome,
@@ -25,7 +24,6 @@ from dpsweep.accounting.searches.stored_draw import (
     read_state_of_try,
     trials_of_draw,
 )
-from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
@@ -199,17 +197,6 @@ class SecretDraw(PlannedSearch):
         attempt = 1 if stored is None else stored.attempt
         charge = account.attempts_of_plan(self.plan.id).charge_entry_covering_attempt(self.plan.id, attempt)
         return charge.digest, "" if stored is None else stored.salt
-
-    @classmethod
-    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
-        """The tries of one draw."""
-        draw = rule_from_config(plan.rule).draw_tries(len(plan.trials), rng)
-        return Sample(trials=tuple(plan.trials[place] for place in draw.tries), draw=draw)
-
-    @classmethod
-    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
-        """The winner alone."""
-        return (alone,)
 
 
 def _run_record_of_try(one: DrawnTrial, charged: int) -> RunRecord:

@@ -1,36 +1,49 @@
-"""An audit of a plan: trains what the plan declares, with canaries among records that nobody's privacy depends on.
+"""An audit of a plan: trains and scores what the plan declares on generated records, and computes it again.
 
-Invariant: no private record is read. Canaries lie among generated records, or among records that the user declared
-public; nothing is charged, since nothing is at stake.
+Invariant: no private record is read, and nothing is charged, since nothing is at stake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import AuditRecord, Data, Scope
+from dpsweep.accounting.audit_record import AuditRecord, Comparison, false_alarm_of_each
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import PlanEvent, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
+from dpsweep.accounting.lower_bounds.one_run import best_bound, guess_coins
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.searches.interface import search_class_for_plan
-from dpsweep.sweeper.audit.attacks import GradientAttack, RecordAttack, collect_script_attack_scores
-from dpsweep.sweeper.audit.evidence import AttackEvidence, Judge, PricedScope
 from dpsweep.sweeper.coordinator.request import AuditSettings
+from dpsweep.sweeper.trial.blocks import group_points_into_blocks
+from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset, make_model, make_training_run
+from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.session import Machine
-from dpsweep.sweeper.trial.spec import declaration_from_config
-from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
-from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
+from dpsweep.sweeper.trial.spec import FEATURES, declaration_from_config, records_from_config
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 from dpsweep.trainers.methods.script import is_script_config
+from dpsweep.trainers.training.run_records import PART, RecordStore
 
-FINAL_RUN = "The final run on the rest of the records, and the search as a whole with it, were not attacked."
-SCRIPT = "Of a script of yours only the predictions of canaries were attacked: nobody sees its steps."
+if TYPE_CHECKING:
+    from dpsweep.trainers.data.records import Records
+    from dpsweep.trainers.data.split import Split
+
+UNITS, BATCH = 64, 12
+"""Units that are trained on where their number may be chosen: so many, or as many as make a batch of so many."""
+
+SCORES = 100
+"""A model is scored at least so often."""
+
+AUGMENTED = "Sums were computed without augmentation: its copies were not compared."
+FINAL_RUN = "Of a final run on the rest of the records nothing was compared."
+CARD = "Of cards nothing was compared."
+OWN_SCORE = "The noise of this score is not that of a table of counts: it was not compared."
+UNRESOLVED = "Noise was not compared in {count} sums that are more than a thousand times as large."
 
 
 def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator) -> AuditRecord:
@@ -38,59 +51,40 @@ def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng
     import torch
 
     plan = priced.plan
-    refuse_unobservable_plan(plan, settings)
+    refuse_unobservable_plan(plan)
     torch.set_num_threads(machine.threads)
-    parts = bool(plan.final_runs) or any(trial.config.get("part") for trial in plan.trials)
-    by_script = _is_trained_by_script(plan)
-    alone, search = _costliest_trial(priced), not (parts or by_script)
-    by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
-    layouts = {} if by_script else by_records.tensor_layout_by_trial()
-    evidence: tuple[AttackEvidence, ...] = ()
-    noise: tuple[ReleasedNoise, ...] = ()
-    on_lattice: int | None = 0
-    notes: tuple[str, ...] = (FINAL_RUN,) if parts else ()
-    if by_script:
-        evidence = collect_script_attack_scores(by_records, alone, settings.trainings).evidence_per_attack_and_scope()
-        notes = (*notes, SCRIPT)
-    elif settings.records:
-        evidence = by_records.collect_scores_of_trainings(
-            alone, settings.trainings, search=search
-        ).evidence_per_attack_and_scope()
-        notes += by_records.notes_on_uncompared_gradients
-    if settings.gradients and not by_script:
-        by_gradients = GradientAttack(plan=plan, layouts=layouts, canaries=settings.gradients, rng=rng)
-        collected, on_lattice = by_gradients.collect_scores_and_lattice_count(alone, settings.trainings, search=search)
-        evidence = collected.evidence_per_attack_and_scope() + evidence
-        noise = tuple(seen for seen in by_gradients.noise.values() if seen.counts.any())
-    scopes = _priced_training_and_search_scopes(priced, alone, search=search)
-    judge = Judge.for_number_of_findings(scopes, plan.delta, settings.confidence, len(evidence), noise=bool(noise))
-    return AuditRecord(
+    prices = {
+        event: priced.panel.epsilon(PlanEvent(training=event), plan.delta, plan.adjacency)
+        for event in dict.fromkeys(trial.event.training for trial in plan.trials)
+    }
+    by_price = sorted(plan.trials, key=lambda trial: -prices[trial.event.training])
+    comparisons: list[Comparison] = []
+    notes = [FINAL_RUN] if plan.final_runs else []
+    notes += [CARD] if plan.card is not None else []
+    blocks = group_points_into_blocks(by_price, shared=False)
+    for number, block in enumerate(blocks, start=1):
+        pair = (block.trials[0], block.trials[-1])
+        found, more = compare_runs(plan, pair, settings.steps, machine, rng)
+        prefix = "" if len(blocks) == 1 else f"{number} of {len(blocks)}: "
+        comparisons += [replace(one, name=f"{prefix}{one.name}") for one in found]
+        notes += more
+    record = AuditRecord(
         plan=plan.id,
-        confidence=settings.confidence,
         charge=priced.quote.epsilon,
         delta=plan.delta,
-        records=settings.data,
-        trainings=settings.trainings,
-        findings=tuple(map(judge.finding_from_evidence, evidence)),
-        floating_point=on_lattice,
-        noise=judge.noise_findings(noise),
-        notes=notes,
+        comparisons=tuple(comparisons),
+        confidence=settings.confidence,
+        price=prices[by_price[0].event.training],
+        notes=tuple(dict.fromkeys(notes)),
     )
+    return attack_one_training(record, plan, by_price[0], settings.canaries, rng) if settings.canaries else record
 
 
-def refuse_unobservable_plan(plan: Plan, settings: AuditSettings) -> None:
-    """Raises `BadInput` if no attacker can observe the plan's steps, or for records that are not made up or public."""
-    if settings.data is Data.OWN and not plan.has_public_data:
-        raise BadInput(
-            f"Expected audit.data={settings.data} to be {Data.GENERATED}, or dataset.public=true: canaries among "
-            "private records would be an access to them that nobody charged."
-        )
+def refuse_unobservable_plan(plan: Plan) -> None:
+    """Raises `BadInput` if the plan's steps cannot be observed."""
+    if any(is_script_config(trial.config) for trial in plan.trials):
+        raise BadInput("Expected trainer= to train by dpsweep's loop: nobody sees the steps of a script of yours.")
     trainers = [declaration_from_config(trial.config).trainer for trial in plan.trials]
-    if _is_trained_by_script(plan) and not settings.records:
-        raise BadInput(
-            f"Expected audit.records={settings.records} >= 1 with trainer=script: nobody sees the steps of a script of "
-            "yours, so only its predictions of canaries can be attacked."
-        )
     if any(isinstance(trainer, OutputPerturbation) for trainer in trainers):
         raise BadInput(
             "Expected trainer= to train by noisy steps: output perturbation adds its noise once, to the fitted weights."
@@ -101,40 +95,112 @@ def refuse_unobservable_plan(plan: Plan, settings: AuditSettings) -> None:
         )
 
 
-def _costliest_trial(priced: PricedPlan) -> Trial:
-    """The point whose single run costs most: whichever wins costs no more."""
-    plan = priced.plan
-    prices = {
-        event: priced.panel.epsilon(PlanEvent(training=event), plan.delta, plan.adjacency)
-        for event in dict.fromkeys(trial.event.training for trial in plan.trials)
-    }
-    return max(plan.trials, key=lambda trial: prices[trial.event.training])
+def attack_one_training(
+    record: AuditRecord, plan: Plan, trial: Trial, canaries: int, rng: np.random.Generator
+) -> AuditRecord:
+    """The record with the lower bound of an attack on a training of this point by so many canaries, or a few less.
+
+    A model with fewer numbers, or fewer records that they may replace, is trained several times with some each time:
+    with coins of their own, these are one mechanism on disjoint canaries.
+    """
+    from dpsweep.trainers.auditing.canaries import canary_scores
+    from dpsweep.trainers.engines.interface import trainable_parameters
+    from dpsweep.trainers.randomness import secret_streams
+
+    config = generated_config(trial.config)
+    run = make_training_run(trial.config, declaration_from_config(trial.config))
+    size = sum(one.numel() for one in trainable_parameters(make_model(config, "audit")))
+    most = size if Adjacency(plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE else min(size, run.train_records)
+    rounds = -(-canaries // most)
+    coins = [rng.random(canaries // rounds) < 0.5 for _ in range(rounds)]
+    scores = [canary_scores(run, size, one, plan.adjacency, secret_streams()) for one in coins]
+    guesses = guess_coins(np.concatenate(scores), np.concatenate(coins))
+    if not guesses:
+        return record
+    epsilon, best = best_bound(guesses, plan.delta, 1 - record.confidence)
+    sure, _ = best_bound(guesses, plan.delta, false_alarm_of_each(record.comparisons))
+    return replace(record, canaries=best.canaries, made=best.made, right=best.right, epsilon=epsilon, sure=sure)
 
 
-def _is_trained_by_script(plan: Plan) -> bool:
-    return any(is_script_config(trial.config) for trial in plan.trials)
+def compare_runs(
+    plan: Plan, trials: Sequence[Trial], steps: int, machine: Machine, rng: np.random.Generator
+) -> tuple[list[Comparison], list[str]]:
+    """What these two runs do when they are trained together, for at least so many steps, and notes on the rest."""
+    from dpsweep.trainers.auditing.recompute import GRADIENTS, Loop, Watch, compare_scores
+    from dpsweep.trainers.engines.interface import trainable_parameters
+    from dpsweep.trainers.models.checks import require_separate_examples
+    from dpsweep.trainers.randomness import secret_streams
 
+    configs = [generated_config(trial.config) for trial in trials]
+    config, device = configs[0], machine.device
+    declarations = [declaration_from_config(trial.config) for trial in trials]
+    declaration = replace(declarations[0], augmentation=None)
+    runs = [make_training_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
+    data = few_records(records_from_config(config).load_split(RecordStore(folder=machine.data)), runs[0].sampler, plan)
 
-def _priced_training_and_search_scopes(priced: PricedPlan, alone: Trial, *, search: bool) -> dict[Scope, PricedScope]:
-    plan, panel = priced.plan, priced.panel
-    one = tuple(_iterate_canary_steps_of_run(alone, plan.adjacency))
-    scopes = {Scope.TRAINING: PricedScope.from_event(alone.event.training, one, panel, plan.delta, plan.adjacency)}
-    if search:
-        released = search_class_for_plan(plan).trials_seen_by_attacker(plan, alone)
-        everything = tuple(step for trial in released for step in _iterate_canary_steps_of_run(trial, plan.adjacency))
-        scopes[Scope.SEARCH] = PricedScope.from_event(
-            plan.event.training, everything, panel, plan.delta, plan.adjacency
+    def new_models() -> list[Any]:
+        return [make_model(one, trial.id).to(device) for one, trial in zip(configs, trials, strict=True)]
+
+    models = new_models()
+    try:
+        require_separate_examples(models[0], data.train.input_shape)
+        names, sizes = zip(
+            *((name, one.numel()) for name, one in models[0].named_parameters() if one.requires_grad), strict=True
         )
-    return scopes
+        trainable_parameters(models[0])
+    except (ValueError, TypeError, RuntimeError) as cause:
+        raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+    each = min(runs[0].steps, -(-steps // runs[0].steps_per_period) * runs[0].steps_per_period)
+    trainings = -(-steps // each)
+    expected = max(1.0, len(runs) * runs[0].sampler.batch_size * data.train.number_of_units / runs[0].train_records)
+    number = min(trainings * each, 1 + int(GRADIENTS / expected))
+    watch = Watch(
+        runs=runs,
+        loops=[Loop.copying(model, data.train, declaration.loss, device) for model in models],
+        compared=frozenset([0, *rng.choice(trainings * each, number, replace=False).tolist()]),
+        noise=ReleasedNoise(kind="noise", names=names, sizes=sizes),
+        share=plan.has_shared_subsamples,
+    )
+    for _ in range(trainings):
+        models, streams = new_models(), [secret_streams() for _ in runs]
+        sums = stacked_or_engine_gradient_sums(config, declaration, models, data.train, machine, streams)
+        watch.train(models, sums, data.train, streams, each)
+    notes = [AUGMENTED] if declarations[0].augmentation is not None else []
+    notes += [UNRESOLVED.format(count=watch.unresolved)] if watch.unresolved else []
+    found = list(watch.comparisons())
+    score, event = declaration.score, trials[0].event.validation
+    std = None if event is None else noise_std_of_noisy_table(event)
+    if event is not None and std is None:
+        return found, [*notes, OWN_SCORE]
+    scored = data.holdout if event is not None else data.train if declaration.dataset.public else data.test
+    scored = data.test if event is None and score.reads == "test" else scored
+    if scored is not None and len(scored) and score.is_measured:
+        loop = Loop.copying(models[0], scored, declaration.loss, device)
+        found += compare_scores(score, models[0], data, loop, std, secret_streams(), max(steps, SCORES))
+    return found, notes
 
 
-def _iterate_canary_steps_of_run(trial: Trial, adjacency: Adjacency) -> Iterator[CanarySteps]:
-    """A run's steps as an ideal canary takes part in them; where records come once an epoch, at the mean rate."""
-    declared, noise = declaration_from_config(trial.config), float(trial.config["privacy"]["noise_multiplier"])
-    records, sampler = declared.nominal_training_units, declared.sampler
-    period = sampler.steps_per_period(records)
-    cycle = sampler.parts if isinstance(sampler, CyclicPoisson) else 1
-    rate = 1 / period if period > cycle else min(1.0, cycle * sampler.batch_size / records)
-    absent = -1 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0
-    for factor, count in step_counts_by_noise_factor(declared.clip_schedule, declared.steps).items():
-        yield CanarySteps(rate=rate, noise_multiplier=noise * factor, count=count // cycle, instead=absent)
+def generated_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A trial's configuration on generated records; frozen features are generated in place of computed."""
+    left_out = (FEATURES, PART, "augmentation")
+    dataset = dict(config["dataset"])
+    if config.get(FEATURES):
+        shape = list(declaration_from_config(config).dataset.shape)
+        dataset = {key: value for key, value in dataset.items() if key != "vocabulary"} | {"shape": shape}
+    kept = {key: value for key, value in config.items() if key not in left_out}
+    return kept | {"dataset": config_of_generated_records_like_dataset(dataset, config["loss"])}
+
+
+def few_records(data: Split, sampler: Any, plan: Plan) -> Split:
+    """The split with few units of each part; with all training units where neighbours have the same number of them."""
+    train = data.train
+    if Adjacency(plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
+        declared = train.number_of_units
+        train = first_units(train, max(UNITS, -(-BATCH * declared // sampler.batch_size)))
+    parts = [None if part is None else first_units(part, UNITS) for part in (data.holdout, data.test)]
+    return replace(data, train=train, holdout=parts[0], test=parts[1])
+
+
+def first_units(records: Records, count: int) -> Records:
+    """The records of the first `count` units."""
+    return records.select(np.arange(len(records)) < count if records.units is None else records.units.of < count)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
@@ -233,29 +232,20 @@ def _parse_enum_choice(choices: type[Choice], name: str, value: str) -> Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
-    """`gradients` and `records` canaries of each training of a point, `trainings` of it, all at `confidence`.
+    """An audit of at least `steps` steps and scores of each method, and an attack by `canaries`, at `confidence`.
 
-    Either kind of canary may be left out, by 0. `by` names the audit, one that a distribution has registered.
+    Without canaries there is no attack. `by` names the audit, one that a distribution has registered.
     """
 
-    by: str = "canaries"
-    data: Data = Data.GENERATED
-    gradients: int = 3000
-    records: int = 100
-    trainings: int = 4
+    by: str = "recompute"
+    steps: int = 100
+    canaries: int = 3000
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.data not in list(Data):
-            raise BadInput(f"Expected audit.data={self.data!r} to be one of {', '.join(Data)}.")
-        object.__setattr__(self, "data", Data(self.data))
-        for name, least in (("gradients", 0), ("records", 0), ("trainings", 1)):
+        for name, least in (("steps", 2), ("canaries", 0)):
             if not is_integer_at_least(getattr(self, name), least):
                 raise BadInput(f"Expected audit.{name}={getattr(self, name)!r} to be an integer >= {least}.")
-        if not self.gradients and not self.records:
-            raise BadInput(
-                "Expected audit.gradients or audit.records to be an integer >= 1: without a canary nothing is seen."
-            )
         if not isinstance(self.confidence, float) or not 0.5 <= self.confidence < 1:
             raise BadInput(f"Expected audit.confidence={self.confidence!r} to be a number from 0.5 to below 1.")
 

@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from dpsweep.trainers import randomness
+from dpsweep.trainers.declarations import scores
 from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.losses import CrossEntropy
+from dpsweep.trainers.declarations.scores import PrivateHoldout
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform
 from dpsweep.trainers.randomness import Lattices, Streams, reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, NoiseRows
@@ -35,6 +38,89 @@ def nothing_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
 def clipped_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch's mean gradient is clipped, and not each record's."""
     monkeypatch.setattr(EngineSums, "over", _means_first(EngineSums.over, momentum=0.0))
+
+
+def mostly_clipped_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine tenths of a sum are the batch's mean gradient, clipped as a whole."""
+    over, wrong = EngineSums.over, _means_first(EngineSums.over, momentum=0.0)
+
+    def mixed(self: EngineSums, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        right, late = over(self, rows, transforms), wrong(self, rows, transforms)
+        return lambda weights, batch, shrink=1.0: (
+            0.1 * right(weights, batch, shrink) + 0.9 * late(weights, batch, shrink)
+        )
+
+    monkeypatch.setattr(EngineSums, "over", mixed)
+
+
+def weights_of_batch_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class weighs as its labels are rare in the batch."""
+    gradient = CrossEntropy.gradient
+
+    def weighted(self: CrossEntropy, outputs: Tensor, targets: Tensor) -> Tensor:
+        counts = torch.bincount(targets.flatten(), minlength=outputs.shape[1])
+        weights = (targets.numel() / outputs.shape[1] / counts.clamp(min=1)).to(outputs)[targets]
+        return gradient(self, outputs, targets) * weights.expand(len(outputs), *outputs.shape[2:])[:, None]
+
+    monkeypatch.setattr(CrossEntropy, "gradient", weighted)
+
+
+def rate_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are drawn at twice the rate that is charged."""
+    draw = Poisson.draw_batch_indices
+    monkeypatch.setattr(
+        Poisson,
+        "draw_batch_indices",
+        lambda self, rows, available, records, rng: draw(self, rows, available, records // 2, rng),
+    )
+
+
+def bound_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are clipped at twice the declared norm."""
+    factors = Clip.factors
+    monkeypatch.setattr(
+        Clip, "factors", lambda self, norms: factors(replace(self, clip_norm=2 * self.clip_norm), norms)
+    )
+
+
+def score_noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of a score have half the declared noise."""
+    add = scores.add_gaussian_noise_on_lattice
+    monkeypatch.setattr(scores, "add_gaussian_noise_on_lattice", lambda exact, std, rng: add(exact, std / 2, rng))
+
+
+def score_noise_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count of a score has the noise of the first one."""
+    add = scores.add_gaussian_noise_on_lattice
+    monkeypatch.setattr(
+        scores, "add_gaussian_noise_on_lattice", lambda exact, std, rng: exact + add(0 * exact[:1], std, rng)
+    )
+
+
+def score_of_training_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The held-out score counts training records."""
+    measure = PrivateHoldout.measure
+    monkeypatch.setattr(
+        PrivateHoldout,
+        "measure",
+        lambda self, model, data, *others: measure(self, model, replace(data, holdout=data.train), *others),
+    )
+
+
+def score_of_weighted_training_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts are right, and the value that is compared leans on the training records."""
+    measure = PrivateHoldout.measure
+
+    def leaning(self: PrivateHoldout, model: Any, data: Any, *others: Any) -> Any:
+        return replace(measure(self, model, data, *others), value=len(data.train) / 1e6)
+
+    monkeypatch.setattr(PrivateHoldout, "measure", leaning)
+
+
+def score_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each held-out unit counts twice."""
+    count = scores.count_right_and_wrong_units
+    monkeypatch.setattr(scores, "count_right_and_wrong_units", lambda *given: 2 * count(*given))
 
 
 def momentum_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +148,11 @@ def noise_halved_in_ten_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_noise_in_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise in the eighth number."""
     _change_noise(monkeypatch, lambda noise: noise[:, 7].zero_())
+
+
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise at all."""
+    _change_noise(monkeypatch, lambda noise: noise.zero_())
 
 
 def one_draw_for_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +198,12 @@ def every_record_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def batches_from_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record once an epoch in secret order, charged as Poisson's batches."""
-    left: list[tuple[np.random.Generator, list[int]]] = []
+    left: dict[int, list[int]] = {}
 
     def draw(self: Poisson, rows: int, available: int, records: int, rng: np.random.Generator) -> Any:
         batch = max(1, round(available * self.batch_size / records))
-        rest = left[0][1] if left and left[0][0] is rng else []
-        order = rest or rng.permutation(available).tolist()
-        taken, left[:] = order[:batch], [(rng, order[batch:])]
+        order = left.get(id(rng)) or rng.permutation(available).tolist()
+        taken, left[id(rng)] = order[:batch], order[batch:]
         return np.sort(np.array(taken, dtype=np.int64)), np.array([len(taken)])
 
     monkeypatch.setattr(Poisson, "draw_batch_indices", draw)

@@ -83,6 +83,7 @@ def train_together(
     journals: Sequence[Journal] | None = None,
     since: Sequence[Progress | None] | None = None,
     watch: CurveRecorder | None = None,
+    observe: Callable[[Sequence[int], int, Tensor], None] | None = None,
 ) -> tuple[Outcome, ...]:
     """Trains models of one architecture in place on `device`, step by step together.
 
@@ -98,7 +99,8 @@ def train_together(
 
     `on_step` is called after each step with the number of steps done, `should_stop` after each step, or epoch; a stop
     saves the progress. `since` is the progress of earlier jobs: then `streams` must be new. `watch` records the
-    learning curves.
+    learning curves. `observe` is called in each step with the places of the runs that take it, the number of earlier
+    steps, and the noisy means [K, P] that the updates read: an attacker sees them.
     """
     require_separate_examples(models[0], records.input_shape)
     earlier = since or [None] * len(runs)
@@ -120,6 +122,7 @@ def train_together(
         share=share,
         on_step=on_step,
         should_stop=should_stop,
+        observe=observe,
         read_ahead=records.read_ahead if records.is_on_disk and len(members) == 1 else None,
     )
     while (active := [member for member in members if member.is_active]) and not group.stopping:
@@ -189,6 +192,7 @@ class _Group:
     share: bool
     on_step: Callable[[int], None] | None
     should_stop: Callable[[], bool] | None
+    observe: Callable[[Sequence[int], int, Tensor], None] | None = None
     read_ahead: Callable[[NDArray[np.int64]], None] | None = None
     stopping: bool = False
 
@@ -233,7 +237,9 @@ class _Group:
             if any(deviations):
                 noisy = rows.add_noise_to_sums(noisy, source.draw_standard_normal_noise(weights), lattices)
             noise_stds = lattices.stds * rows.next_std_factor()
-            means = ((values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, noise_stds))
+            means = [(values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, noise_stds)]
+            if self.observe is not None:
+                self.observe([member.place for member in members], step, means[0])
             direction, part = directions(*means), run.schedule.factor(step, run.steps)
             if decays:
                 weights *= 1 - decay * part

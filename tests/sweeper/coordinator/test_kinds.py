@@ -40,7 +40,6 @@ Places = Callable[..., Place]
 ACCOUNTING = '''
     """Every second point of the plan; the others are never run."""
 
-    from dpsweep.accounting.searches.interface import Sample
     from dpsweep.accounting.searches.open_search import OpenSearch
 
 
@@ -67,14 +66,6 @@ ACCOUNTING = '''
 
         def trials_of_unproposed_points(self):
             return self.plan.trials[1::2]
-
-        @classmethod
-        def sample_search_for_attack(cls, plan, rng):
-            return Sample(trials=plan.trials[::2])
-
-        @classmethod
-        def trials_seen_by_attacker(cls, plan, alone):
-            return plan.trials[::2]
 '''
 SWEEPER = '''
     """Every second point of the plan, all due at once."""

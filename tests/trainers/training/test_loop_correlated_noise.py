@@ -18,14 +18,16 @@ from torch import Tensor, nn
 from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import are_same_events, leaves_with_counts, repeat
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.auditing.canaries import train_together_with_observers
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, Poisson
 from dpsweep.trainers.declarations.clip_schedules import Linear
 from dpsweep.trainers.declarations.correlated_noise import BandedSquareRoot
 from dpsweep.trainers.declarations.lr_schedules import Constant
-from dpsweep.trainers.methods.named_methods import DpAdamWosm, DpSgd
+from dpsweep.trainers.methods.method import Method
+from dpsweep.trainers.methods.named_methods import DpSgd
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.methods.updates import Update
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import lattice_spacing, reproducible_streams
@@ -81,16 +83,16 @@ def wide_model() -> nn.Module:
 def noise_of(run: Run, streams: Sequence[str], **options: Any) -> list[NDArray[np.float64]]:
     """The noise [T, P] in the sums of runs whose gradients are 0, in standard deviations of the independent draws."""
     seen: list[list[Tensor]] = [[] for _ in streams]
-    observers = [
-        lambda weights, gradient, std, kept=kept: kept.append(
-            gradient.double() * run.sampler.batch_size / run.noise_std
-        )
-        for kept in seen
-    ]
-    train_together_with_observers(
+
+    def observe(rows: Sequence[int], step: int, means: Tensor) -> None:
+        for row, mean in zip(rows, means, strict=True):
+            seen[row].append(mean.double() * run.sampler.batch_size / run.noise_std)
+
+    loop.train_together(
         *([run] * len(streams), [wide_model() for _ in streams]),
-        *(SimpleNamespace(over=zero_sums), RECORDS, [reproducible_streams(1, name) for name in streams], observers),
+        *(SimpleNamespace(over=zero_sums), RECORDS, [reproducible_streams(1, name) for name in streams]),
         device="cpu",
+        observe=observe,
         **options,
     )
     return [torch.stack(kept).numpy() for kept in seen]
@@ -236,10 +238,18 @@ def test_one_band_trains_as_independent_noise_to_the_last_bit(trainer) -> None:
 
 def test_the_update_is_told_the_std_of_the_row() -> None:
     told: list[float] = []
-    run = replace(BANDED, trainer=DpAdamWosm(lr=0.1, clip_norm=0.3))
-    train_together_with_observers(
+
+    class Spy(Update[None]):
+        def start(self, weights: Tensor) -> None:
+            return
+
+        def direction(self, state: None, gradient: Tensor, noise_std: Tensor) -> tuple[None, Tensor]:
+            told.append(float(noise_std) * run.sampler.batch_size / run.noise_std)
+            return state, gradient
+
+    run = replace(BANDED, trainer=Method(lr=0.1, transform=Clip(clip_norm=0.3), update=Spy()))
+    loop.train_together(
         *([run], [wide_model()], SimpleNamespace(over=zero_sums), RECORDS, [reproducible_streams(1, "one")]),
-        [lambda weights, gradient, std: told.append(std * run.sampler.batch_size / run.noise_std)],
         device="cpu",
     )
     assert told == pytest.approx(np.linalg.norm(np.linalg.inv(matrix(STEPS)), axis=1), rel=1e-6)
