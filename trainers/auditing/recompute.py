@@ -252,6 +252,7 @@ class Watch:
             self.off_lattice += int((np.abs(cells - np.rint(cells)) > OFF).sum())
             self._history[row] = [released - exact, *self._history[row]][: len(coefficients)]
             noise = np.array(coefficients[: len(self._history[row])]) @ np.array(self._history[row])
+            noise /= np.hypot(1.0, lattice_spacing(std) / std / np.sqrt(12))  # rounding adds to the noise's variance
             if np.abs(exact).max(initial=0.0) > RESOLVED:
                 self.unresolved += 1
                 continue
