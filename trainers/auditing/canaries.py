@@ -24,7 +24,6 @@ call canaries that are gradients Dirac canaries.
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -239,11 +238,10 @@ class _CoordinateObserver:
         independent, shifts = terms.sum(dim=0)
         if declared:
             resolved = torch.stack([exact for _, exact in self.last]).abs().amax(dim=0) <= LARGEST
-            rounded = math.sqrt(1 + (lattice_spacing(std) / std) ** 2 / 12)  # rounding adds to the noise's variance
+            rounded = (1 + (lattice_spacing(std) / std) ** 2 / 12) ** 0.5  # rounding adds to the noise's variance
             self.noise.add_step_noise(((independent - shifts) / rounded).numpy(), resolved.numpy())
         values = independent[self.seen] * self._share_of_each_canary_in_step()
-        self.total += values
-        self.squares += values.square()
+        self.total, self.squares = self.total + values, self.squares + values.square()
         self.steps += 1
 
     def _share_of_each_canary_in_step(self) -> Tensor:

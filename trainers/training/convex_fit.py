@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths
-from dpsweep.accounting.events.build import with_rounded_noise
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
 from dpsweep.trainers.randomness import Streams, add_gaussian_noise_on_lattice

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
-from dpsweep.accounting.events.build import compose, repeat, with_rounded_noise
+from dpsweep.accounting.events.build import compose, repeat
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_steps_are_whole_periods
