@@ -24,7 +24,8 @@ from dpsweep.accounting.accountants.interface import (
     limit_noise_levels_of_steps,
 )
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, number_of_rounded_numbers, size_records_and_noise_of_fixed_step
+from dpsweep.accounting.events.build import DpEvent, size_records_and_noise_of_fixed_step
+from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
 from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up

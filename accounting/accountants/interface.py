@@ -13,12 +13,11 @@ import numpy as np
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
-    mechanisms_with_counts,
     rate_and_noise_of_gaussian_step_or_none,
     size_records_and_noise_of_fixed_step,
-    split_off_batches,
     without_replacement_gaussian,
 )
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, split_off_batches
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.rounded_noise_price import OVERFULL

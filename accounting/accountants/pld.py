@@ -27,12 +27,11 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     compose,
-    number_of_rounded_numbers,
     poisson_gaussian,
     repeat,
     size_records_and_noise_of_fixed_step,
-    split_off_batches,
 )
+from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers, split_off_batches
 from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint, Tries
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -72,12 +71,11 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     invert_profile,
 )
 from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
-from dpsweep.accounting.profiles.rounded import Rounded
-from dpsweep.accounting.profiles.selection_envelope import BestOf, clear_cached_curves, profile_of_best_try
+from dpsweep.accounting.profiles.rounded import rounded_profile
+from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
+from dpsweep.accounting.profiles.total_variation import total_variation_of_profile
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
-from dpsweep.accounting.rounded_noise_price import NEAR, OVERFULL, epsilon_with_rounding, log_ratio_of_numbers
-from dpsweep.accounting.rounded_noise_price import TAIL as TAIL_OF_PROFILE
 
 CACHE_SIZE = 8
 """The number of cached distributions; each may take about 100 MB."""
@@ -150,14 +148,11 @@ def profile_of_gaussian_steps(
 @lru_cache(maxsize=CACHE_SIZE)
 def equal_mechanisms_of_gaussian_steps(step: GaussianSteps, interval: float, adjacency: Adjacency) -> EqualMechanisms:
     """All these steps; unsampled Gaussian steps are exactly one step with less noise."""
-    rate, noise = step.sample_rate, step.noise_multiplier
+    rate, noise, count = step.sample_rate, step.noise_multiplier, step.count
     if rate == 1:
-        return EqualMechanisms.from_hockey_stick_curves(
-            interval, *directions_of_poisson_step(1.0, noise / math.sqrt(step.count), adjacency), 1
-        )
-    return EqualMechanisms.from_hockey_stick_curves(
-        interval, *directions_of_poisson_step(rate, noise, adjacency), step.count
-    )
+        noise, count = noise / math.sqrt(count), 1
+    both = directions_of_poisson_step(rate, noise, adjacency)
+    return EqualMechanisms.from_hockey_stick_curves(interval, *both, count)
 
 
 def _hockey_stick_curve_on_grid(direction: Direction, interval: float) -> np.ndarray:
@@ -219,7 +214,7 @@ ROUGH_REACH = 4.8
 """Standard deviations between the mean of normal losses and their epsilon at that delta."""
 
 KEPT = 4
-"""The number of compositions with other parts than Gaussian steps whose distributions are kept for further deltas."""
+"""The number of compositions with other parts than Gaussian steps whose distributions are kept."""
 
 TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; the rest counts as an infinite loss."""
@@ -257,8 +252,6 @@ class Pld:
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """Epsilon of the convolved distributions; 0 without an access, infinity for an access without noise."""
         event, delta = event_and_delta_without_batches(event, delta)
-        if not delta:
-            return math.inf
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         separate = approximate_dp_epsilon_or_none(
@@ -266,16 +259,16 @@ class Pld:
         )
         if separate is not None:
             return separate
-        exact = self._profile_on_finest_grid(event, adjacency)
-        return max(0.0, epsilon_with_rounding(number_of_rounded_numbers(event), delta, exact.epsilon))
+        profile = rounded_profile(self._profile_on_finest_grid(event, adjacency), number_of_rounded_numbers(event))
+        return max(0.0, profile.epsilon(delta))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
 
-        *Guarantee*: no more than the true epsilon, including floating-point errors. One record that adds its norm bound
-        in one direction to every sum that it is in, among records that add nothing, has exactly the losses composed
-        here, in both directions; `ComposedLosses.epsilon_lower_bound` proves what their grid leaves. There is none if
-        noise multipliers were rounded down, if a step has no noise, or if no tilt decides on which side delta is.
+        *Guarantee*: no more than the true epsilon of exact noise, floating-point errors included. A record that adds
+        its norm bound in one direction to each of its sums, among records that add nothing, has these very losses, in
+        both directions; `ComposedLosses.epsilon_lower_bound` proves what their grid leaves. There is none if noise
+        multipliers were rounded down, if a step has no noise, or if no tilt decides on which side delta is.
         """
         steps, others = gaussian_part(event, adjacency)
         kinds = {(step.sample_rate, step.noise_multiplier) for step in steps}
@@ -295,12 +288,11 @@ class Pld:
         Raises `UnsupportedEvent` where there is no profile.
         """
         event, batches = split_off_batches(event)
-        exact = _total_variation_of_profile(self._profile_on_finest_grid(event, Adjacency(adjacency)))
-        moved = math.expm1(log_ratio_of_numbers(number_of_rounded_numbers(event), NEAR, TAIL_OF_PROFILE))
-        return min(1.0, exact + moved + 2 * TAIL_OF_PROFILE + batches * OVERFULL)
+        exact = self._profile_on_finest_grid(event, Adjacency(adjacency))
+        return total_variation_of_profile(rounded_profile(exact, number_of_rounded_numbers(event), batches))
 
     def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
-        """The profile under exact noise; that of sampled Gaussian steps alone is on a finer grid, for their own reach.
+        """The profile under exact noise; sampled Gaussian steps alone are on a grid for their own reach, a finer one.
 
         A search asks for a whole profile, which takes too many tilts on that grid.
         """
@@ -314,10 +306,8 @@ class Pld:
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event, with the rounding of its noise and its batches' places."""
         event, batches = split_off_batches(event)
-        exact, numbers = self._profile_of_exact_noise(event, adjacency), number_of_rounded_numbers(event)
-        if not numbers and not batches:
-            return exact
-        return Rounded(inner=exact, numbers=numbers, overfull=batches * OVERFULL)
+        exact = self._profile_of_exact_noise(event, adjacency)
+        return rounded_profile(exact, number_of_rounded_numbers(event), batches)
 
     def _profile_of_exact_noise(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The profile of mechanisms: in closed form for a single one, by convolution for a composition."""
@@ -382,11 +372,10 @@ class Pld:
         reach: Callable[[GaussianSteps], float] = lambda step: largest_gaussian_loss(1 / step.noise_multiplier),
         finer: int = 1,
     ) -> float:
-        """A grid step that is fine enough for small sample rates and coarse enough for memory; any step is pessimistic.
+        """A grid step that is fine enough for small sample rates and coarse enough for memory; any one is pessimistic.
 
-        `tops` are the largest losses of leaves other than Gaussian steps; `batches` are the fixed-size steps in them.
-        `reach` is the largest loss that the grid has of a Gaussian step. The step is divided by `finer`, as far as that
-        takes few points.
+        `tops` are the largest losses of other leaves, `batches` the fixed-size steps in them, `reach` the largest loss
+        that the grid has of a Gaussian step. The step is divided by `finer`, as far as that takes few points.
         """
         span, wide = max(tops, default=0.0), 0.0
         if steps:
@@ -394,7 +383,12 @@ class Pld:
             if least < SMALLEST_NOISE:
                 raise UnsupportedEvent(f"{self.name} needs too much memory at noise_multiplier={least:.3g}; use RDP.")
             rough = Rdp().epsilon(
-                compose(map(_event_of_gaussian_steps, limit_noise_levels_of_steps(steps, ROUGH_KINDS))),
+                compose(
+                    repeat(
+                        poisson_gaussian(sample_rate=one.sample_rate, noise_multiplier=one.noise_multiplier), one.count
+                    )
+                    for one in limit_noise_levels_of_steps(steps, ROUGH_KINDS)
+                ),
                 ROUGH_DELTA,
                 _ADD_OR_REMOVE,
             )
@@ -509,27 +503,6 @@ def _largest_loss_of_step(step: GaussianSteps) -> float:
 def _infinite_loss_probability(profile: Profile) -> float:
     """The probability of an infinite loss in a profile."""
     return float(profile.delta(np.array([FAR]))[0])
-
-
-def _total_variation_of_profile(profile: Profile) -> float:
-    """Delta at epsilon 0, or what it is at most by delta at another epsilon, where a bound is not tight at 0.
-
-    Each direction bounds the total variation of both. *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem
-    for DP), Theorem 3.4: it is at most (exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1).
-    """
-    if isinstance(profile, Least):
-        return min(map(_total_variation_of_profile, profile.inner))
-    at = np.linspace(0.0, FARTHEST_PAIR, 13 if isinstance(profile, BestOf) else 1)
-    one_direction: Any = getattr(profile, "directions", (profile,))[0]
-    return float(min(1.0, ((np.expm1(at) + 2 * one_direction.delta(at)) / (np.exp(at) + 1)).min() * (1 + RELATIVE)))
-
-
-FARTHEST_PAIR = 6.0
-"""The largest epsilon at which the delta of a search is asked for its total variation."""
-
-
-def _event_of_gaussian_steps(step: GaussianSteps) -> DpEvent:
-    return repeat(poisson_gaussian(sample_rate=step.sample_rate, noise_multiplier=step.noise_multiplier), step.count)
 
 
 def clear_cached_prices() -> None:

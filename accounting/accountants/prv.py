@@ -20,7 +20,8 @@ from dpsweep.accounting.accountants.interface import (
 )
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, number_of_rounded_numbers
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
 from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_text_rounded_down

@@ -27,14 +27,8 @@ from dpsweep.accounting.accountants.interface import (
 )
 from dpsweep.accounting.accountants.random_allocation import random_allocation_renyi_curve
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import (
-    DpEvent,
-    black_box,
-    compose,
-    leaves_with_counts,
-    number_of_rounded_numbers,
-    repeat,
-)
+from dpsweep.accounting.events.build import DpEvent, black_box, compose, leaves_with_counts, repeat
+from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,

@@ -9,8 +9,6 @@ constructs the classes of `types.py`; noise multipliers are defined here:
 * Composition is flattened once: `leaves_with_counts` turns nested repetition into (leaf, count) pairs with equal leaves
   merged, so no accountant has to handle n-fold repetition itself.
 * The inner event of a sampled event or of a search is put into one canonical form when it is built.
-* Noisy numbers that are rounded, and batches that have places, are leaves of their own, beside the mechanisms of the
-  run that has them (`with_rounded_noise`). So repetition and composition count them.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import StoredForm
@@ -53,7 +51,6 @@ from dpsweep.accounting.events.types import (
     to_json,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.rounded_noise_price import NUMBERS_OF_COUNT
 from dpsweep.accounting.validation import require_json_object
 
 __all__ = ["DpEvent", "PlanEvent", "from_json", "to_json"]
@@ -271,31 +268,6 @@ def step_on_shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[
     return poisson_gaussian(sample_rate=sample_rate, noise_multiplier=precision**-0.5)
 
 
-def runs_on_shared_batches(runs: Iterable[DpEvent]) -> DpEvent:
-    """Runs of Poisson-sampled Gaussian steps with the *same* batches in every step; runs may have different lengths.
-
-    *Source*: the concatenated sums of the runs are one sum, each part scaled by its noise. So every step is the
-    `step_on_shared_subsample` of the runs that have not ended. Raises ValueError for runs of other steps.
-    """
-    shared: list[tuple[int, float, float]] = []
-    parts: list[DpEvent] = []
-    for run in runs:
-        leaves = mechanisms_with_counts(run)
-        parts += [repeat(leaf, count) for leaf, count in leaves_with_counts(run) if isinstance(leaf, BESIDE)]
-        step = rate_and_noise_of_gaussian_step_or_none(leaves[0][0]) if len(leaves) == 1 else None
-        if step is None or not isinstance(leaves[0][0], PoissonSampledDpEvent):
-            raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")
-        shared.append((leaves[0][1], *step))
-    if len(rates := {rate for _, rate, _ in shared}) > 1:
-        raise ValueError(f"Expected sample_rate={sorted(rates)} of runs that share their batches to be one.")
-    before = 0
-    for steps in sorted({steps for steps, _, _ in shared}):
-        noises = [noise for length, _, noise in shared if length >= steps]
-        parts.append(repeat(step_on_shared_subsample(sample_rate=min(rates), noise_multipliers=noises), steps - before))
-        before = steps
-    return compose(parts)
-
-
 def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> DpEvent:
     """ADADP: each iteration computes two noisy gradients, at the start and after a half step.
 
@@ -376,6 +348,9 @@ def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> ThresholdDpE
 
 EPOCHS = (EpochDpEvent, RandomAllocationDpEvent)
 """Events of several steps at once."""
+
+BESIDE = (RoundedNumberDpEvent, PlacedBatchDpEvent)
+"""Events that are no mechanisms: what the noise and the batches of the mechanisms beside them lack of exact ones."""
 
 
 def rate_and_noise_of_gaussian_step_or_none(
@@ -491,93 +466,6 @@ def count_events_by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, i
     return [(event, counts[place]) for place, event in objects.items()]
 
 
-BESIDE = (RoundedNumberDpEvent, PlacedBatchDpEvent)
-"""Events that are no mechanisms: what the noise and the batches of the mechanisms beside them lack of exact ones."""
-
-
-def mechanisms_with_counts(event: DpEvent) -> Leaves:
-    """The leaves with their multiplicities, without rounded numbers and placed batches."""
-    leaves = leaves_with_counts(event)
-    known = _MECHANISMS.find_kept_value(leaves)
-    if known is not None:
-        return known
-    every = tuple(pair for pair in leaves if not isinstance(pair[0], BESIDE))
-    return _MECHANISMS.keep_value(leaves, leaves if len(every) == len(leaves) else every)
-
-
-_MECHANISMS: Recent[Leaves] = Recent(most=256)
-
-
-def number_of_rounded_numbers(event: DpEvent) -> int:
-    """The rounded numbers beside the mechanisms of a composition, without those inside of its searches."""
-    return sum(count for leaf, count in leaves_with_counts(event) if isinstance(leaf, RoundedNumberDpEvent))
-
-
-def with_rounded_noise(run: DpEvent, numbers: int) -> DpEvent:
-    """The run with rounded noise on so many numbers in each step, and places for the units that a step samples.
-
-    The run itself where nothing protects the records.
-    """
-    leaves = leaves_with_counts(run)
-    if any(isinstance(leaf, NonPrivateDpEvent) for leaf, _ in leaves):
-        return run
-    sampled = sum(count * _steps_of_leaf(leaf) for leaf, count in leaves if _is_batch_size_random(leaf))
-    beside = (RoundedNumberDpEvent(), numbers * number_of_steps(run)), (PlacedBatchDpEvent(), sampled)
-    return compose([run, *(repeat(event, count) for event, count in beside if count)])
-
-
-def with_rounded_counts(event: DpEvent, counts: int) -> DpEvent:
-    """A table of so many counts, with the rounding of their noise."""
-    return with_rounded_noise(event, NUMBERS_OF_COUNT * counts)
-
-
-def _is_batch_size_random(leaf: DpEvent) -> bool:
-    if isinstance(leaf, PoissonSampledDpEvent):
-        return leaf.sampling_probability < 1
-    return isinstance(leaf, EPOCHS) and leaf.steps > 1
-
-
-def split_off_batches(event: DpEvent) -> tuple[DpEvent, float]:
-    """The event without its placed batches, and the expected number of these, by the laws of the tries of searches.
-
-    These laws are independent of the data. Where one of several mechanisms runs, it is the largest number, or their
-    mean if it is drawn; a limit of the tries is left out, which only makes the number larger.
-    """
-    known = _WITHOUT_BATCHES.find_kept_value(event)
-    return _WITHOUT_BATCHES.keep_value(event, _split_off_batches(event)) if known is None else known
-
-
-_WITHOUT_BATCHES: Recent[tuple[DpEvent, float]] = Recent(most=256)
-
-
-def _split_off_batches(event: DpEvent) -> tuple[DpEvent, float]:
-    parts, total = [], 0.0
-    for leaf, count in leaves_with_counts(event):
-        if isinstance(leaf, PlacedBatchDpEvent):
-            total += count
-            continue
-        part, batches = _split_off_batches_inside_leaf(leaf)
-        parts.append(repeat(part, count))
-        total += count * batches
-    return (compose(parts), total) if total else (event, 0.0)
-
-
-def _split_off_batches_inside_leaf(leaf: Any) -> tuple[DpEvent, float]:
-    if isinstance(leaf, (WorstDpEvent, MixtureDpEvent)):
-        inner, numbers = zip(*map(split_off_batches, leaf.events), strict=True)
-        most = (
-            max(numbers)
-            if isinstance(leaf, WorstDpEvent)
-            else sum(map(math.prod, zip(leaf.weights, numbers, strict=True)))
-        )
-        return (replace(leaf, events=tuple(map(canonical_event, inner))), most) if most else (leaf, 0.0)
-    if isinstance(getattr(leaf, "event", None), DpEvent):
-        inner_event, batches = split_off_batches(leaf.event)
-        tries = leaf.tries.mean if hasattr(leaf, "tries") else 1.0
-        return (replace(leaf, event=canonical_event(inner_event)), tries * batches) if batches else (leaf, 0.0)
-    return leaf, 0.0
-
-
 def are_same_events(left: DpEvent, right: DpEvent) -> bool:
     """Whether two events are the same mechanisms with the same counts, for every nesting and order."""
     return leaves_with_counts(left) == leaves_with_counts(right)
@@ -585,11 +473,12 @@ def are_same_events(left: DpEvent, right: DpEvent) -> bool:
 
 def number_of_steps(event: DpEvent) -> int:
     """The number of steps in a run of this event: one per mechanism; an epoch counts all of its steps."""
-    return sum(count * _steps_of_leaf(leaf) for leaf, count in mechanisms_with_counts(event))
+    return sum(count * steps_of_leaf(leaf) for leaf, count in leaves_with_counts(event))
 
 
-def _steps_of_leaf(leaf: DpEvent) -> int:
-    return leaf.steps if isinstance(leaf, EPOCHS) else 1
+def steps_of_leaf(leaf: DpEvent) -> int:
+    """The number of steps in a leaf; none in what stands beside a mechanism."""
+    return leaf.steps if isinstance(leaf, EPOCHS) else int(not isinstance(leaf, BESIDE))
 
 
 def canonical_event(event: DpEvent) -> DpEvent:

@@ -27,7 +27,8 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent, split_off_batches
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.rounded_noise import split_off_batches
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.rounded_noise_price import OVERFULL

@@ -25,9 +25,9 @@ from dpsweep.accounting.events.build import (
     gaussian,
     no_access,
     noisy_table,
-    with_rounded_counts,
     worst_plan_event_per_population,
 )
+from dpsweep.accounting.events.rounded_noise import with_rounded_counts
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, given_or_default_noises, training_events

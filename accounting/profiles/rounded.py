@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +10,21 @@ import numpy as np
 
 from dpsweep.accounting.profiles.privacy_profiles import Profile
 from dpsweep.accounting.profiles.selection_envelope import Curve, curves_by_direction
-from dpsweep.accounting.rounded_noise_price import FAR, NEAR, TAIL, epsilon_with_rounding, log_ratio_of_numbers
+from dpsweep.accounting.rounded_noise_price import (
+    FAR,
+    NEAR,
+    OVERFULL,
+    TAIL,
+    epsilon_with_rounding,
+    log_ratio_of_numbers,
+)
+
+
+def rounded_profile(exact: Profile, numbers: int, batches: float = 0.0) -> Profile:
+    """The profile with so many rounded numbers, and batches that may exceed their places; itself without any."""
+    if not numbers and not batches:
+        return exact
+    return Rounded(inner=exact, numbers=numbers, overfull=batches * OVERFULL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +51,7 @@ class Rounded:
 
     def epsilon(self, delta: float) -> float:
         """That of exact noise at the delta that leaves room; infinity if none is left."""
-        left = delta - self.overfull
-        return epsilon_with_rounding(self.numbers, left, self.inner.epsilon) if left > 0 else math.inf
+        return epsilon_with_rounding(self.numbers, delta - self.overfull, self.inner.epsilon)
 
 
 @dataclass(frozen=True, eq=False)

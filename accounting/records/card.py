@@ -37,7 +37,8 @@ from dpsweep.accounting.codec import (
 )
 from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table, with_rounded_counts
+from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table
+from dpsweep.accounting.events.rounded_noise import with_rounded_counts
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts

@@ -33,6 +33,7 @@ from dpsweep.accounting.durable_files import (
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
+from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.records.card import Card, sealed_charge_of_config
@@ -83,7 +84,7 @@ def priced_events_of_runs(
         if spares or turns is not None:
             raise BadInput("Expected shared subsamples without spare attempts and proposals: all points run at once.")
         try:
-            training = events.runs_on_shared_batches(point.training for point in points)
+            training = runs_on_shared_batches(point.training for point in points)
         except ValueError as cause:
             raise BadInput(
                 "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "

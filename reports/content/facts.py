@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, noise_std_of_noisy_table
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
 from dpsweep.accounting.meaning import Meaning
@@ -254,7 +255,7 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     """
     trials, every = sweep.plan.trials, sweep.plan.all_runs
     private = () if sweep.plan.has_public_data else every  # a non-private event states no sampling or noise
-    leaves = [leaf for trial in private for leaf, _ in events.mechanisms_with_counts(trial.event.training)]
+    leaves = [leaf for trial in private for leaf, _ in mechanisms_with_counts(trial.event.training)]
     epochs = [
         (
             events.is_random_allocation(leaf),
@@ -271,7 +272,7 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     ]
     fixed = [batch for leaf in leaves if (batch := events.size_records_and_noise_of_fixed_step(leaf)) is not None]
     scores = [trial.event.validation for trial in every if trial.event.validation is not None]
-    stds = (noise_std_of_noisy_table(leaf) for score in scores for leaf, _ in events.mechanisms_with_counts(score))
+    stds = (noise_std_of_noisy_table(leaf) for score in scores for leaf, _ in mechanisms_with_counts(score))
     found: dict[str, Iterable[float | str | None]] = {
         "sample_rate": {
             step[0] for leaf in others if (step := events.rate_and_noise_of_gaussian_step_or_none(leaf)) is not None

@@ -21,6 +21,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
@@ -347,7 +348,7 @@ def first_noise_multiplier(trial: Trial) -> float | None:
 
 def noise_multipliers_of_steps(trial: Trial) -> list[float | None]:
     """The noise multiplier of each distinct step of a trial's event; None for a step that is not Gaussian."""
-    leaves = [leaf for leaf, _ in events.mechanisms_with_counts(trial.event.training)]
+    leaves = [leaf for leaf, _ in mechanisms_with_counts(trial.event.training)]
     steps = (
         events.rate_and_noise_of_gaussian_step_or_none(leaf)
         or events.size_records_and_noise_of_fixed_step(leaf)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.step_log import number_of_priced_steps
@@ -192,7 +192,7 @@ def floating_point_line(context: Context) -> Line:
     steps = max(max(trial.config["steps"], number_of_priced_steps(trial)) for trial in runs)
     weights = max(trial.config.get("weights", 0) for trial in runs)
     scores = [trial.event.validation for trial in runs if trial.event.validation is not None]
-    counts = max(map(events.number_of_rounded_numbers, scores), default=0) // NUMBERS_OF_COUNT
+    counts = max(map(number_of_rounded_numbers, scores), default=0) // NUMBERS_OF_COUNT
     card = 0 if sweep.plan.card is None else sweep.plan.card.counts
     parts = [f"{count_text(weights, 'number')} in each of at most {count_text(steps, 'step')}"]
     parts += [f"{count_text(counts, 'count')} of its score"] if counts else []

@@ -11,6 +11,7 @@ from dpsweep.accounting.accountants.interface import GaussianSteps, limit_noise_
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.accounting.stored_names.tags import class_of_tag
@@ -81,7 +82,7 @@ class DeclaredPoint:
             public=one.dataset.public,
         )
         steps = events.compose(events.repeat(event, count) for event, count in counts.items())
-        return events.with_rounded_noise(steps, one.weights) if one.weights else steps
+        return with_rounded_noise(steps, one.weights) if one.weights else steps
 
     @property
     def noisy_counts_of_score(self) -> int:

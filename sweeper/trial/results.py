@@ -193,7 +193,7 @@ class RunEnd:
         charged = session.trial.event
         try:
             check_realised_dp_event_was_charged(
-                outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps
+                outcome.realised_event, charged.training, least=0 if outcome.diverged else declaration.steps
             )
             check_subsample_sharing_was_charged(outcome.company, shared=self.shared)
             if outcome.diverged:
@@ -219,7 +219,7 @@ class RunEnd:
         return replace(
             self.blank[one.session.trial.id],
             status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
-            event=events.to_json(outcome.event),
+            event=events.to_json(outcome.realised_event),
             steps=outcome.steps,
             seconds=outcome.seconds,
             curator={

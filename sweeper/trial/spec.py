@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.rounded_noise import with_rounded_counts, with_rounded_noise
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import FINAL
@@ -214,7 +215,7 @@ class Declaration:
 
     def _new_scoring_dp_event(self) -> DpEvent | None:
         event = self.score.event(self.adjacency)
-        return None if event is None else events.with_rounded_counts(event, self.noisy_counts_of_score)
+        return None if event is None else with_rounded_counts(event, self.noisy_counts_of_score)
 
 
 def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
@@ -379,7 +380,7 @@ def _dp_event_of_all_training_steps(
     )
     repeated = [events.repeat(event, count) for event, count in counts.items()]
     steps_alone = repeated[0] if len(repeated) == 1 else events.compose(repeated)
-    return events.with_rounded_noise(steps_alone, weights) if weights else steps_alone
+    return with_rounded_noise(steps_alone, weights) if weights else steps_alone
 
 
 def _is_integer(value: object) -> bool:

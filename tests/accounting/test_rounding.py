@@ -28,11 +28,10 @@ from dpsweep.accounting.events.build import (
     poisson_sampled,
     repeat,
     shuffled_gaussian,
-    split_off_batches,
     to_json,
-    with_rounded_noise,
     worst_of_events,
 )
+from dpsweep.accounting.events.rounded_noise import split_off_batches, with_rounded_noise
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.events.types import PlacedBatchDpEvent, RoundedNumberDpEvent
 from dpsweep.accounting.ledger.composition_policy import RenyiFilter

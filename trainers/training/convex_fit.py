@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths
-from dpsweep.accounting.events.build import with_rounded_noise
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
 from dpsweep.trainers.randomness import Streams, add_gaussian_noise_on_lattice
@@ -38,7 +37,8 @@ def fit_by_output_perturbation(
         if layer.bias is not None:
             layer.bias.zero_()
     return Outcome(
-        event=with_rounded_noise(run.event, layer.weight.numel()),
+        event=run.event,
+        numbers=layer.weight.numel(),
         steps=1,
         diverged=not bool(layer.weight.isfinite().all()),
         stopped=False,

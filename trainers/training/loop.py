@@ -27,7 +27,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events.build import compose, repeat, with_rounded_noise
+from dpsweep.accounting.events.build import compose, repeat
 from dpsweep.trainers.data.places import most_units
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
@@ -163,10 +163,10 @@ class _Member:
 
     def outcome(self, model: nn.Module, company: int) -> Outcome:
         progress, parameters = self.progress, trainable_parameters(model)
-        ran = compose(repeat(event, count) for event, count in progress.ran.items())
         moved = () if progress.moved is None else torch.split(progress.moved, [each.numel() for each in parameters])
         return Outcome(
-            event=with_rounded_noise(ran, progress.weights.numel()),
+            event=compose(repeat(event, count) for event, count in progress.ran.items()),
+            numbers=progress.weights.numel(),
             steps=progress.step,
             diverged=progress.diverged,
             stopped=self.is_active,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, non_negative, positive_int
 from dpsweep.trainers.data.places import most_units
@@ -204,6 +205,7 @@ class Unrecorded:
 class Outcome:
     """The result of a run over all of its jobs: the event that it realised, and how it ended.
 
+    `event` is that of exact noise, and `numbers` is how many noisy numbers each step released.
     `stopped` is true if it ended before its last step. `company` is the number of runs, itself included, with the same
     batches: together they are one mechanism, and `event` is this run's part. `curve` holds the scores on public
     records, each with its `step`; `moved` says for each trainable parameter whether its updates were large enough to
@@ -211,6 +213,7 @@ class Outcome:
     """
 
     event: DpEvent
+    numbers: int
     steps: int
     diverged: bool
     stopped: bool
@@ -219,3 +222,8 @@ class Outcome:
     company: int = 1
     curve: tuple[CurvePoint, ...] = ()
     moved: tuple[bool, ...] = ()
+
+    @property
+    def realised_event(self) -> DpEvent:
+        """The event with its rounded noise and its batches' places, as it is charged."""
+        return with_rounded_noise(self.event, self.numbers)

@@ -20,10 +20,10 @@ from dpsweep.accounting.events.build import (
     number_of_steps,
     poisson_gaussian,
     repeat,
-    runs_on_shared_batches,
     shuffled_gaussian,
     to_json,
 )
+from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.reports.recomputation import event_price

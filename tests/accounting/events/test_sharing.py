@@ -20,10 +20,10 @@ from dpsweep.accounting.events.build import (
     leaves_with_counts,
     poisson_gaussian,
     repeat,
-    runs_on_shared_batches,
     step_on_shared_subsample,
     without_replacement_gaussian,
 )
+from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import priced_events_of_runs
 from dpsweep.accounting.selection.composition import Composition

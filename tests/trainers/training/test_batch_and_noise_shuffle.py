@@ -205,9 +205,9 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
     assert steps_spent_by_attempt(both(tmp_path), trial, 1) == 2 * PERIOD
     steps = resume_step_log(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))
-    assert are_same_events(outcome.event, event.training)
+    assert are_same_events(outcome.realised_event, event.training)
     assert steps_spent_by_attempt(both(tmp_path), trial, 1) == number_of_steps(outcome.event) == 4 * PERIOD
-    assert has_enough_and_only_declared_steps(outcome.event, event.training, least=RUN.steps)
+    assert has_enough_and_only_declared_steps(outcome.realised_event, event.training, least=RUN.steps)
 
 
 @pytest.mark.parametrize(
