@@ -133,9 +133,8 @@ class EngineSums:
             targets = targets.view(-1, len(units), *targets.shape[1:]).repeat_interleave(copies, dim=0).flatten(0, 1)
         if self.records.units is None and copies == 1:
             return Minibatch(inputs, targets, weights)
-        used = torch.from_numpy(by_slot != BLANK).to(weights.device, torch.float64)
-        shares = used / (copies * used.sum(dim=0).clamp(min=1))
-        return Minibatch(inputs, targets, weights, shares.repeat_interleave(copies, dim=0))
+        used = torch.from_numpy(by_slot != BLANK).to(weights.device)
+        return Minibatch(inputs, targets, weights, used.repeat_interleave(copies, dim=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

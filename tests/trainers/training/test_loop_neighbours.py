@@ -19,6 +19,7 @@ from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
+from tests.trainers.gradients import units_of_sizes
 
 TABLE = Table(
     name="visits",
@@ -41,7 +42,6 @@ SOME = [
 ]
 TRAINED, HELD_OUT = "P1000", "P1001"
 """Two identifiers that the public hash puts into different parts."""
-from tests.trainers.gradients import units_of_sizes
 
 
 def loaded(folder: Path, rows: list[str], cap: int) -> Split:
