@@ -33,12 +33,12 @@ def units_of_sizes(inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> Min
     """Units of so many consecutive examples each, one a place, slot after slot."""
     slots, first = max(sizes, default=1), 0
     shape = slots, len(sizes)
-    shares = torch.zeros(shape, dtype=torch.float64)
+    filled = torch.zeros(shape, dtype=torch.bool)
     rows, labels = inputs.new_zeros(*shape, *inputs.shape[1:]), targets.new_zeros(*shape, *targets.shape[1:])
     for place, size in enumerate(sizes):
         own, first = slice(first, first + size), first + size
-        rows[:size, place], labels[:size, place], shares[:size, place] = inputs[own], targets[own], 1 / size
-    return Minibatch(rows.flatten(0, 1), labels.flatten(0, 1), shares=shares)
+        rows[:size, place], labels[:size, place], filled[:size, place] = inputs[own], targets[own], True
+    return Minibatch(rows.flatten(0, 1), labels.flatten(0, 1), filled=filled)
 
 
 def problem(factory, shape, examples: int, dtype=torch.float64) -> tuple[nn.Module, Tensor, Tensor]:

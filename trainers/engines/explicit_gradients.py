@@ -11,9 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpsweep.trainers.data.places import BLANK, spread_over_places
 from dpsweep.trainers.declarations.losses import Loss
 from dpsweep.trainers.engines.interface import (
     Minibatch,
@@ -122,10 +125,15 @@ def bounded_gradient_sum_and_norms(
         return total, parameters[0].new_zeros(0)
 
     most, norms = task.chunk or automatic_chunk_size(model, batch.inputs[0]), []
+
+    def of_examples(inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        return gradients_of_examples(model, parameters, inputs, targets, task.loss)
+
     for part in batch.iterate_passes(most):
-        gradients = _mean_gradients_at_places(
-            part, lambda inputs, targets: gradients_of_examples(model, parameters, inputs, targets, task.loss)
-        )
+        if part.filled is None:
+            gradients = of_examples(part.inputs[0], part.targets[0])
+        else:
+            gradients = _mean_gradients_at_places(part, part.filled, parameters, of_examples)
         lengths = per_example_gradient_norms(gradients)
         factors = task.transform.factors(lengths) * part.weights.to(lengths.dtype)
         total += _weighted_gradient_sum(gradients, lengths, factors)
@@ -133,28 +141,44 @@ def bounded_gradient_sum_and_norms(
     return total, torch.cat(norms)[: len(batch)]
 
 
-def _mean_gradients_at_places(part: Pass, gradients: Callable[[Tensor, Tensor], list[Tensor]]) -> list[Tensor]:
-    """The gradients of the units at all places [places, ...], slot after slot: their examples' times their shares.
+_NUMBERS_PER_PASS = 2**20
+"""Numbers of gradients from which a pass takes longer than its start: fewer columns are filled more evenly."""
 
-    A slot that all units leave blank adds 0 and is left out. Where one is blank its gradient is set to 0, since 0 times
-    infinity would be no number.
+
+def _mean_gradients_at_places(
+    part: Pass,
+    filled: Tensor,
+    parameters: Sequence[nn.Parameter],
+    gradients: Callable[[Tensor, Tensor], list[Tensor]],
+) -> list[Tensor]:
+    """The mean gradients of the units at all places [places, ...], whose examples are added up in their order."""
+    places, size = filled.shape[1], sum(parameter.numel() for parameter in parameters)
+    inputs, targets = part.inputs.flatten(0, 1), part.targets.flatten(0, 1)
+    sums = [parameter.new_zeros(places + 1, *parameter.shape) for parameter in parameters]  # the last one of blanks
+    for index in _examples_in_columns(filled.cpu().numpy(), min(places, -(-_NUMBERS_PER_PASS // size))):
+        used = torch.from_numpy(index[index != BLANK]).to(inputs.device)
+        owners = torch.from_numpy(np.where(index == BLANK, places, index % places)).to(inputs.device)
+        rows = gradients(*(spread_over_places(values[used], index) for values in (inputs, targets)))
+        for total, gradient in zip(sums, rows, strict=True):
+            total.index_add_(0, owners, gradient)
+    counts = filled.sum(dim=0).clamp(min=1)
+    return [total[:-1].div_(counts.view(-1, *[1] * (total.ndim - 1)).to(total.dtype)) for total in sums]
+
+
+def _examples_in_columns(filled: NDArray[np.bool_], columns: int) -> NDArray[np.int64]:
+    """The examples in the filled ones of all slots [slots, places], in passes of so many columns: [passes, columns].
+
+    All examples of a unit are in one column, which its place alone decides. Another unit there shifts them to other
+    passes, which are alike, and to no other column: their gradients keep their bits.
     """
-    if part.shares is None:
-        return gradients(part.inputs[0], part.targets[0])
-    means: list[Tensor] = []
-    for inputs, targets, shares in zip(part.inputs, part.targets, part.shares, strict=True):
-        if means and not shares.any():
-            continue
-        rows = gradients(inputs, targets)
-        for gradient in rows:
-            gradient[shares == 0] = 0
-        columns = [shares.view(-1, *[1] * (gradient.ndim - 1)).to(gradient.dtype) for gradient in rows]
-        if means:
-            for mean, gradient, column in zip(means, rows, columns, strict=True):
-                mean.addcmul_(gradient, column)
-        else:
-            means = [gradient * column for gradient, column in zip(rows, columns, strict=True)]
-    return means
+    place, slot = np.nonzero(filled.T)
+    by_column = np.argsort(place % columns, kind="stable")
+    place, slot = place[by_column], slot[by_column]
+    counts = np.bincount(place % columns, minlength=columns)
+    ranks = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    passes = np.full((counts.max(), columns), BLANK)
+    passes[ranks, place % columns] = slot * filled.shape[1] + place
+    return passes
 
 
 def _weighted_gradient_sum(gradients: list[Tensor], norms: Tensor, factors: Tensor) -> Tensor:

@@ -277,7 +277,7 @@ class Fused:
         parameters = trainable_parameters(model)
         numbers = sum(parameter.numel() for parameter in parameters)
         total = parameters[0].new_zeros(numbers, dtype=torch.float64)
-        if batch.shares is not None:  # even with one slot: the engine must not depend on a random draw
+        if batch.filled is not None:  # even with one slot: the engine must not depend on a random draw
             raise Unsupported("", model, "to be trained on units of one example each")
         layers = layers_to_record(model)
         if len(batch) == 0:

@@ -81,10 +81,9 @@ def gradients_as_rows(gradient: Tensor) -> Tensor:
 class Minibatch:
     """The places of a step, of which each has a unit or is blank: inputs [n, *shape], targets [n] or [n, *shape].
 
-    Without `shares` [slots, places] a unit is one example, at its place. With `shares`, place p has the examples
-    p, p + places, p + 2 * places, ..., one for each slot, and the unit's gradient is the sum of their gradients times
-    their shares: 1 / k for each of its k examples, 0 for slots that it leaves blank. The presence of `shares` is
-    declared and never depends on a draw, because it affects the choice of engine.
+    Without `filled` [slots, places] a unit is one example, at its place. With it, the examples of place p are
+    p, p + places, p + 2 * places, ..., one for each slot that is filled, and the unit's gradient is the mean of theirs.
+    The presence of `filled` is declared and never depends on a draw, because it affects the choice of engine.
 
     `weights` [places] are in [0, 1] and multiply each unit's bounded gradient, None for 1. Blank places have weight 0,
     and zeros as inputs and targets. Targets have the loss's dtype; there may be no place.
@@ -93,16 +92,16 @@ class Minibatch:
     inputs: Tensor
     targets: Tensor
     weights: Tensor | None = None
-    shares: Tensor | None = None
+    filled: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.shares is not None and self.shares.numel() != len(self.inputs):
-            raise ValueError(f"Expected shares={[*self.shares.shape]} of {len(self.inputs)} examples.")
+        if self.filled is not None and self.filled.numel() != len(self.inputs):
+            raise ValueError(f"Expected filled={[*self.filled.shape]} of {len(self.inputs)} examples.")
         if self.weights is not None and self.weights.shape != (len(self),):
             raise ValueError(f"Expected weights={[*self.weights.shape]} of {len(self)} places.")
 
     def __len__(self) -> int:
-        return len(self.inputs) if self.shares is None else self.shares.shape[1]
+        return len(self.inputs) if self.filled is None else self.filled.shape[1]
 
     def __getitem__(self, part: slice) -> Minibatch:
         """Some of the examples, each as its own unit."""
@@ -112,7 +111,7 @@ class Minibatch:
         """All places in the fewest passes of at most `most`, all of one shape; the last one is filled up by blanks."""
         places = len(self)
         size = -(-places // -(-places // most)) if places else 1
-        slots = 1 if self.shares is None else len(self.shares)
+        slots = 1 if self.filled is None else len(self.filled)
         weights = self.inputs.new_ones(places, dtype=torch.float64) if self.weights is None else self.weights
         for first in range(0, places, size):
             some = slice(first, first + size)
@@ -120,18 +119,18 @@ class Minibatch:
                 inputs=_rows_of_each_slot(self.inputs, slots, some),
                 targets=_rows_of_each_slot(self.targets, slots, some),
                 weights=_rows_of_each_slot(weights, 1, some)[0],
-                shares=None if self.shares is None else _rows_of_each_slot(self.shares.flatten(), slots, some),
+                filled=None if self.filled is None else _rows_of_each_slot(self.filled.flatten(), slots, some),
             )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """Consecutive places of a batch, slot by slot: inputs and targets [slots, places, ...], shares [slots, places]."""
+    """Consecutive places of a batch, slot by slot: inputs and targets [slots, places, ...], filled [slots, places]."""
 
     inputs: Tensor
     targets: Tensor
     weights: Tensor
-    shares: Tensor | None
+    filled: Tensor | None
 
 
 def _rows_of_each_slot(rows: Tensor, slots: int, places: slice) -> Tensor:

@@ -145,7 +145,8 @@ class DenseGradient:
         rows, flat, wide = self.rows.flatten(1), total.view(-1), factors.double()
         few = max(1, numbers_at_a_time(rows.device, cached=_WIDENED) // max(1, rows.shape[1]))
         for part, part_factors in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
-            flat.addmv_(part.double().t(), part_factors)
+            if part_factors.any():  # where rows are long, many of them are alone and blank
+                flat.addmv_(part.double().t(), part_factors)
 
     def to_dtype(self, dtype: torch.dtype) -> DenseGradient:
         """The rows in this dtype."""

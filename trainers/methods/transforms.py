@@ -24,13 +24,12 @@ LENGTH_SHARE is below 1 by all that rounding may add. Lowering is always sound.
   without, each of the m goes through at most m roundings, so the entry is wrong by at most (1 + u)**m - 1 of the sum of
   their magnitudes. By the triangle inequality the block is wrong by at most m ((1 + u)**m - 1) times the largest length
   of a gradient, in Euclidean norm and over all layers together, which is below m**2 u of `bound`. A record that is
-  added takes the place of one that moves to the end (`Batch.units_of_slice_in_random_order`): two blocks change, and
-  each is wrong once with the record and once without it. All other blocks have the same factors at the same place, and
-  so the same result. Padding, which is zero, rounds nothing. The order is drawn for each step, so that a step without
-  the record is the same for both; records that keep one order for many steps are summed in float64 alone.
+  added takes a place that was blank (`dpsweep.trainers.data.places`): its block changes, which is wrong once with the
+  record and once without it, and half of these units is not needed. All other blocks have the same factors at the same
+  place, and so the same result. Blank places, which are zero, round nothing.
 
 The last argument needs products that neither overflow nor lose digits to underflow, and clip norms have limits
-accordingly. A number that is flushed to 0 is wrong by less than 2**-126: in two blocks of up to 2**40 weights, with the
+accordingly. A number that is flushed to 0 is wrong by less than 2**-126: in a block of up to 2**40 weights, with the
 record and without it, together by less than 2**-97, far below u of the smallest clip norm.
 """
 

@@ -126,8 +126,7 @@ class EngineSums:
             for rows in (self.records.inputs(index, self.device), self.records.targets(index, self.device))
         )
         used = torch.from_numpy(by_slot != BLANK).to(inputs.device, torch.float64)
-        counts = used.sum(dim=0).clamp(min=1)
-        weights = (used * example_weights(self.loss, targets).view_as(used)).sum(dim=0) / counts
+        weights = (used * example_weights(self.loss, targets).view_as(used)).sum(dim=0) / used.sum(dim=0).clamp(min=1)
         copies = 1 if self.augmentation is None else self.augmentation.multiplicity
         if self.augmentation is not None:
             inputs = self.augmentation.augmented_copies(inputs, self.draws[row])
@@ -135,7 +134,7 @@ class EngineSums:
             targets = targets.view(-1, len(units), *targets.shape[1:]).repeat_interleave(copies, dim=0).flatten(0, 1)
         if self.records.units is None and copies == 1:
             return Minibatch(inputs, targets, weights)
-        return Minibatch(inputs, targets, weights, (used / (copies * counts)).repeat_interleave(copies, dim=0))
+        return Minibatch(inputs, targets, weights, used.bool().repeat_interleave(copies, dim=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -148,9 +148,9 @@ def test_no_units_sum_to_zero(unit_engine) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_shares_and_weights_that_are_not_the_batchs_are_refused(unit_engine, slots) -> None:
+def test_slots_and_weights_that_are_not_the_batchs_are_refused(unit_engine, slots) -> None:
     _, inputs, targets = problem(logistic, (11,), examples=7)
-    with pytest.raises(ValueError, match=r"^Expected shares=.* of 7 examples\.$"):
-        Minibatch(inputs, targets, shares=torch.ones(slots, 6))
+    with pytest.raises(ValueError, match=r"^Expected filled=.* of 7 examples\.$"):
+        Minibatch(inputs, targets, filled=torch.ones(slots, 6, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"^Expected weights=\[6\] of 7 places\.$"):
         Minibatch(inputs, targets, weights=torch.ones(6))
