@@ -192,8 +192,7 @@ def clear_cached_distributions() -> None:
 FAR = 5000.0
 """The delta of a profile at this epsilon counts as its probability of an infinite loss."""
 
-SMALLEST_NOISE = 0.02
-WIDTH = 16.0
+SMALLEST_NOISE, WIDTH = 0.02, 16.0
 LARGEST_WINDOW = 2_000_000
 """The number of standard deviations of a composition's losses that a transform covers, and of its grid points."""
 
@@ -402,11 +401,14 @@ class Pld:
         step = max(min(widest, finest), 2 * span / LARGEST_GRID, wide / LARGEST_WINDOW)
         return max(step / finer, min(step, max(span, wide) / FEW_POINTS))
 
+    def _refusal(self, leaf: DpEvent, adjacency: Adjacency) -> UnsupportedEvent:
+        return UnsupportedEvent(
+            f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
+        )
+
     def _black_box_profile(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
         if leaf.adjacency is not adjacency:
-            raise UnsupportedEvent(
-                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
-            )
+            raise self._refusal(leaf, adjacency)
         return Claimed(at=leaf.epsilon, beyond=leaf.delta)
 
     def _noisy_max_profile(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> Profile:
@@ -421,9 +423,7 @@ class Pld:
 
     def _random_allocation_profile(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> Profile:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
-            raise UnsupportedEvent(
-                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
-            )
+            raise self._refusal(leaf, adjacency)
         return profile_of_allocated_epoch(leaf.steps, leaf.noise_multiplier)
 
     def _worst_profile(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
@@ -440,9 +440,7 @@ class Pld:
     def _without_replacement_profile(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> Profile:
         inner = gaussian_part(leaf.event, adjacency)[0]
         if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
-            raise UnsupportedEvent(
-                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
-            )
+            raise self._refusal(leaf, adjacency)
         if inner[0].noise_multiplier == 0:
             return Everything()
         gaussian = GaussianProfile(mu=2 / inner[0].noise_multiplier)
