@@ -32,6 +32,7 @@ ROOMS = (
     "accounting/notation",
     "accounting/cautions",
     "accounting/guarantee",
+    "accounting/meaning",
     "accounting/events",
     "accounting/profiles",
     "accounting/accountants",

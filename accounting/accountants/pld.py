@@ -32,7 +32,7 @@ from dpsweep.accounting.events.build import (
     size_records_and_noise_of_fixed_step,
 )
 from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers, split_off_batches
-from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint, Tries
+from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     MixtureDpEvent,
@@ -205,8 +205,7 @@ KINDS_OF_STEP = 64
 FEW_KINDS, COARSER = 16, 4
 """For more than `FEW_KINDS` kinds, the grid is coarser by this factor: .03 % more epsilon in a third of the time."""
 
-ROUGH_DELTA = 1e-6
-ROUGH_KINDS = 10
+ROUGH_DELTA, ROUGH_KINDS = 1e-6, 10
 """The delta, and the largest number of kinds of step, at which RDP estimates the range of the losses."""
 
 ROUGH_REACH = 4.8
@@ -223,8 +222,6 @@ FINER, FEW_POINTS = 4, 400_000
 
 RELATIVE = 1e-9
 """More than the relative error of an epsilon that is the root of a closed form, or of quotients of noise."""
-
-_ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +297,11 @@ class Pld:
         if others or len(sampled) < max(1, len(steps)) or sum(step.count for step in steps) == 1:
             return self._profile_of_exact_noise(event, adjacency)
         steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
-        return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), _largest_loss_of_step, finer), adjacency)
+
+        def reach(step: GaussianSteps) -> float:
+            return largest_loss_of_replaced_record(step.sample_rate, step.noise_multiplier)
+
+        return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), reach, finer), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event, with the rounding of its noise and its batches' places."""
@@ -342,11 +343,12 @@ class Pld:
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
-        if any(_infinite_loss_probability(profile) >= 1 for profile, _ in profiles):
+        infinite = [float(profile.delta(np.array([FAR]))[0]) for profile, _ in profiles]
+        if any(probability >= 1 for probability in infinite):
             return Everything()
         tops = [
-            invert_profile(profile, _infinite_loss_probability(profile) * (1 + 1e-9) + TAIL / count)
-            for profile, count in profiles
+            invert_profile(profile, probability * (1 + 1e-9) + TAIL / count)
+            for (profile, count), probability in zip(profiles, infinite, strict=True)
         ]
         interval = self._grid_step(
             (*steps, *_truncated_steps_as_plain_steps(others)), tops, _batches_and_epochs_as_sampled_steps(others)
@@ -389,7 +391,7 @@ class Pld:
                     for one in limit_noise_levels_of_steps(steps, ROUGH_KINDS)
                 ),
                 ROUGH_DELTA,
-                _ADD_OR_REMOVE,
+                Adjacency.ADD_OR_REMOVE_ONE,
             )
             if not math.isfinite(rough):
                 raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {rough:.3g}; use RDP.")
@@ -468,10 +470,7 @@ def _directions_of_profile(profile: Profile, top: float) -> tuple[Direction, Dir
     return both, both
 
 
-@lru_cache(maxsize=CACHE_SIZE)
-def _best_of_tries_profile(inner: Profile, tries: Tries) -> Profile:
-    """The profile of a search; cached, because it is priced at several deltas."""
-    return profile_of_best_try(inner, tries)
+_best_of_tries_profile = lru_cache(maxsize=CACHE_SIZE)(profile_of_best_try)  # a search is priced at several deltas
 
 
 def _truncated_steps_as_plain_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
@@ -491,16 +490,6 @@ def _batches_and_epochs_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) 
             yield GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         elif step := size_records_and_noise_of_fixed_step(leaf):
             yield GaussianSteps(sample_rate=step[0] / step[1], noise_multiplier=step[2], count=count)
-
-
-def _largest_loss_of_step(step: GaussianSteps) -> float:
-    """The largest loss of a sampled step, for either adjacency."""
-    return largest_loss_of_replaced_record(step.sample_rate, step.noise_multiplier)
-
-
-def _infinite_loss_probability(profile: Profile) -> float:
-    """The probability of an infinite loss in a profile."""
-    return float(profile.delta(np.array([FAR]))[0])
 
 
 def clear_cached_prices() -> None:
