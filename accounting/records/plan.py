@@ -71,8 +71,8 @@ def priced_events_of_runs(
 ) -> tuple[PlanEvent, ...]:
     """The priced events: one per point, or one per proposed run in `turns`, and one per spare attempt.
 
-    A turn is the list of points (by index) that the proposed run may have. With `shared`, all points are trained on the
-    same subsamples and are one mechanism.
+    A turn lists the points (by index) that the run may have. With `shared`, all points are trained on the same
+    subsamples and are one mechanism.
 
     *Guarantee*: a turn costs at least as much as each of its points, and a spare attempt at least as much as each point
     of the plan, so it may be used for any of them, even if earlier scores decide. *Source*: adaptive composition of a
@@ -86,12 +86,10 @@ def priced_events_of_runs(
         try:
             training = runs_on_shared_batches(point.training for point in points)
         except ValueError as cause:
-            raise BadInput(
-                "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
-                "others have a price."
-            ) from cause
-        validation = events.compose(scored) if scored else None
-        return (replace(events.worst_plan_event_per_population(points), training=training, validation=validation),)
+            one = "sampler=poisson's, with one noise multiplier throughout a run"
+            raise BadInput(f"Expected shared subsamples to be {one}: no others have a price.") from cause
+        worst, validation = events.worst_plan_event_per_population(points), events.compose(scored) if scored else None
+        return (replace(worst, training=training, validation=validation),)
     if not spares and turns is None:
         return tuple(points)
     runs = points if turns is None else _costliest_event_per_turn(points, turns)
@@ -175,7 +173,6 @@ FINAL = "final"
 
 REPEAT = "repeat"
 """The key of the number of a repeat, in the configuration of a point that is run several times."""
-
 Value = float | int | str | bool | None
 
 

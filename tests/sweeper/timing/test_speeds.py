@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import (
@@ -20,6 +21,7 @@ from dpsweep.sweeper.timing.time_estimate import (
     step_shapes_by_timing_key,
     timing_key_of_config,
 )
+from dpsweep.sweeper.trial.build import make_model
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
@@ -51,13 +53,26 @@ def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Comp
 def test_a_plan_whose_first_step_fails_says_that_a_sweep_would_refuse_it(
     compose_priced: Compose, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = compose_priced([*GRID, "model=cnn"]).plan
+    """A model with other weights than the priced ones, as where the code of a user's model has changed since."""
+    configs = [{**config, "weights": 1} for config in configs_of_plan_runs(compose_priced(GRID).plan)]
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
-    with speeds.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as costs:
+    with speeds.time_unknown_costs_in_background(configs) as costs:
         assert costs() is None
     assert capsys.readouterr().err.startswith(
-        "A sweep would refuse this plan. A first step of training failed on random records: Expected shape=[1, 8, 8]"
+        "A sweep would refuse this plan. A first step of training failed on random records: Expected weights="
     )
+
+
+def test_a_plan_of_a_model_that_cannot_be_built_is_refused(compose_priced: Compose) -> None:
+    with pytest.raises(BadInput, match=r"Expected model=cnn to be built: Expected shape=\[1, 8, 8\]"):
+        compose_priced([*GRID, "model=cnn"])
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp", "one_hidden", "resnet20", "strided_cnn"])
+def test_the_priced_weights_are_those_of_the_model(compose_priced: Compose, model: str) -> None:
+    config = compose_priced(["dataset=mnist", f"model={model}", "trainer=dpnsgd", "steps=2"]).plan.trials[0].config
+    built = make_model(config, "weights")
+    assert config["weights"] == sum(each.numel() for each in built.parameters() if each.requires_grad)
 
 
 def _reader(own: Callable[..., Any], of_meta: Callable[[torch.Tensor], Any]) -> Callable[..., Any]:

@@ -21,10 +21,10 @@ from dpsweep.accounting.events.build import (
     are_same_events,
     compose,
     from_json,
-    leaves_with_counts,
     poisson_gaussian,
     repeat,
 )
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, with_rounded_noise
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
@@ -132,7 +132,7 @@ def run(trial: Trial, place: Path) -> TrialResult:
 
 def test_a_trial_that_would_run_more_than_its_charge_runs_nothing(trial: Trial, tmp_path: Path) -> None:
     """A charge for one step less than the configuration runs."""
-    ((step, steps),) = leaves_with_counts(trial.event.training)
+    ((step, steps),) = mechanisms_with_counts(trial.event.training)
     undercharged = replace(trial, event=PlanEvent(training=repeat(step, steps - 1), validation=trial.event.validation))
     result = run(undercharged, tmp_path / "trial")
     assert result.status is Status.FAILED
@@ -168,6 +168,17 @@ def test_a_trial_uses_nobody_elses_generator_and_leaves_them_alone(trial: Trial,
     assert models[0] != models[1], "the noise is drawn afresh, whatever the global seed"
 
 
+def test_a_trial_with_more_weights_than_were_charged_is_refused(trial: Trial, tmp_path: Path) -> None:
+    """Each weight is a noisy number in each step, whose rounding is priced."""
+    ((step, steps),) = mechanisms_with_counts(trial.event.training)
+    fewer = with_rounded_noise(repeat(step, steps), trial.config["weights"] - 1)
+    result = run(replace(trial, event=replace(trial.event, training=fewer)), tmp_path / "trial")
+    assert result.status is Status.FAILED
+    assert result.score is None
+    assert result.error is not None
+    assert "differs from its charge" in result.error
+
+
 def test_initial_weights_depend_on_the_trial_alone(trial: Trial) -> None:
     def weights(identity: str) -> torch.Tensor:
         return torch.cat([parameter.flatten() for parameter in make_model(trial.config, identity).parameters()])
@@ -181,9 +192,10 @@ def test_checkpoints_are_part_of_what_a_trial_is_and_costs(compose_priced: Compo
         return compose_priced([*LINE, "privacy.noise_multiplier=3", *VALUES, *checkpoint]).plan.trials[0]
 
     plain, paid = planned(), planned("checkpoint.every=2", "checkpoint.resumes=3")
-    ((step, steps),) = leaves_with_counts(plain.event.training)
+    ((step, steps),) = mechanisms_with_counts(plain.event.training)
     assert steps == 3, "nothing is paid for a stop at the user's wish"
-    assert are_same_events(paid.event.training, repeat(step, 3 + 3 * 2))
+    weights = plain.config["weights"]
+    assert are_same_events(paid.event.training, with_rounded_noise(repeat(step, 3 + 3 * 2), weights))
     assert plain.id != paid.id
     long = planned("checkpoint.every=3", "checkpoint.resumes=3")
     assert are_same_events(long.event.training, plain.event.training), "there is no checkpoint before the end"
