@@ -70,7 +70,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     invert_profile,
 )
 from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
-from dpsweep.accounting.profiles.selection_envelope import BestOf, clear_cached_curves, profile_of_best_try
+from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
 
@@ -258,9 +258,7 @@ class Pld:
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
         return (
-            separate
-            if separate is not None
-            else max(0.0, self._profile_on_finest_grid(event, adjacency).epsilon(delta))
+            separate if separate is not None else max(0.0, self.profile_on_finest_grid(event, adjacency).epsilon(delta))
         )
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
@@ -275,7 +273,7 @@ class Pld:
         kinds = {(step.sample_rate, step.noise_multiplier) for step in steps}
         if others or len(limit_noise_levels_of_steps(steps, KINDS_OF_STEP)) < len(kinds):
             return 0.0
-        profile = self._profile_on_finest_grid(event, adjacency, FINER)
+        profile = self.profile_on_finest_grid(event, adjacency, FINER)
         forced = 0.0
         if isinstance(profile, (GaussianProfile, OneStep)):
             forced = profile.epsilon(delta * (1 + 3 * CLOSED_FORM))
@@ -283,14 +281,7 @@ class Pld:
             forced = profile.epsilon_lower_bound(delta)
         return max(0.0, forced * (1 - RELATIVE) - 1e-9) if math.isfinite(forced) else 0.0
 
-    def total_variation(self, event: DpEvent, adjacency: Adjacency) -> float:
-        """An upper bound on the total variation between the outputs on neighbours: the profile at epsilon 0.
-
-        Raises `UnsupportedEvent` where there is no profile.
-        """
-        return _total_variation_of_profile(self._profile_on_finest_grid(event, Adjacency(adjacency)))
-
-    def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
+    def profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
         """The profile; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
 
         A search asks for a whole profile, which takes too many tilts on that grid.
@@ -492,23 +483,6 @@ def _largest_loss_of_step(step: GaussianSteps) -> float:
 def _infinite_loss_probability(profile: Profile) -> float:
     """The probability of an infinite loss in a profile."""
     return float(profile.delta(np.array([FAR]))[0])
-
-
-def _total_variation_of_profile(profile: Profile) -> float:
-    """Delta at epsilon 0, or what it is at most by delta at another epsilon, where a bound is not tight at 0.
-
-    Each direction bounds the total variation of both. *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem
-    for DP), Theorem 3.4: it is at most (exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1).
-    """
-    if isinstance(profile, Least):
-        return min(map(_total_variation_of_profile, profile.inner))
-    at = np.linspace(0.0, FARTHEST_PAIR, 13 if isinstance(profile, BestOf) else 1)
-    one_direction: Any = getattr(profile, "directions", (profile,))[0]
-    return float(min(1.0, ((np.expm1(at) + 2 * one_direction.delta(at)) / (np.exp(at) + 1)).min() * (1 + RELATIVE)))
-
-
-FARTHEST_PAIR = 6.0
-"""The largest epsilon at which the delta of a search is asked for its total variation."""
 
 
 def _event_of_gaussian_steps(step: GaussianSteps) -> DpEvent:

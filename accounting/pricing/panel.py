@@ -16,6 +16,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.notation import text_with_all_digits
+from dpsweep.accounting.profiles.selection_envelope import total_variation_of_profile
 
 ATTACK = "an attack"
 """The name of the explicit attack, among those who prove a lower bound."""
@@ -108,7 +109,8 @@ class Panel:
         profiled = next((one for one in (*self.claimants, *self.witnesses) if isinstance(one, Pld)), None)
         parts = event.events_by_population.values()
         try:
-            return None if profiled is None else max(profiled.total_variation(part, adjacency) for part in parts)
+            profiles = [profiled.profile_on_finest_grid(part, adjacency) for part in parts if profiled is not None]
+            return max(map(total_variation_of_profile, profiles), default=None)
         except UnsupportedEvent:
             return None
 
