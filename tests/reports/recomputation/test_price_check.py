@@ -451,10 +451,6 @@ def test_a_release_carries_the_program_and_holds(release: tuple[Path, Path]) -> 
     assert (alone.returncode, alone.stderr) == (HOLDS, "")
     lines = [line.partition(":")[0] for line in alone.stdout.splitlines()]
     assert lines == ["training", "validation", "total variation"]
-        "training",
-        "validation",
-        "total variation",
-    ]
     opened = run(program, folder, opening)
     assert (opened.returncode, opened.stderr) == (HOLDS, "")
     assert opened.stdout.startswith("commitment: holds")
