@@ -44,9 +44,8 @@ _ROUNDING = 1 + 1e-12
 class Meaning:
     """The meaning of a guarantee for one unit; `total_variation` is an upper bound on it, None if unknown.
 
-    >>> print(Meaning(guarantee=Guarantee(epsilon=1.0, delta=1e-5, unit="user")).coin_sentence)
-    If a fair coin had decided whether one user is used, somebody who knows everything else and sees all that is
-    released would guess the coin right at most 73.2 % of the time.
+    >>> Meaning(guarantee=Guarantee(epsilon=1.0, delta=1e-5, unit="user")).coin_sentence[-54:]
+    'would guess the coin right at most 73.2 % of the time.'
     """
 
     guarantee: Guarantee

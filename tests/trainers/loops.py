@@ -83,7 +83,7 @@ def trained(run: Run, records: Records, streams: Streams, **options) -> tuple[Te
 
 
 def noisy_by_hand(total: Tensor, std: float, streams: Streams) -> Tensor:
-    """The sum plus noise, rounded to the largest power of two that is at most std / 1024."""
-    cell = 2.0 ** math.floor(math.log2(std) - 10)
+    """The sum plus noise, rounded to the largest power of two that is at most std / 16."""
+    cell = 2.0 ** math.floor(math.log2(std) - 4)
     noise = torch.from_numpy(standard_normal(streams.noise, len(total)))
     return torch.round((total + std * noise) / cell) * cell

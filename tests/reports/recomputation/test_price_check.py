@@ -449,7 +449,8 @@ def test_a_release_carries_the_program_and_holds(release: tuple[Path, Path]) -> 
     assert {name.partition(".")[0] for name in imported(program.read_text())} <= MAY_IMPORT
     alone = run(program)
     assert (alone.returncode, alone.stderr) == (HOLDS, "")
-    assert [line.partition(":")[0] for line in alone.stdout.splitlines()] == ["training", "validation"]
+    lines = [line.partition(":")[0] for line in alone.stdout.splitlines()]
+    assert lines == ["training", "validation", "total variation"]
     opened = run(program, folder, opening)
     assert (opened.returncode, opened.stderr) == (HOLDS, "")
     assert opened.stdout.startswith("commitment: holds")

@@ -102,6 +102,7 @@ def summed(
     targets: Tensor,
     there: Tensor | None = None,
 ) -> Tensor:
+    there = inputs.new_ones(inputs.shape[:-1]) if there is None else there
     rows = models(factory, inputs.dtype)
     weights = weights_of(rows)
     total = torch.zeros_like(weights, dtype=torch.float64)
