@@ -7,6 +7,7 @@ most `FALSE_ALARM`, which is divided among all tests that have one; the other co
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,9 @@ AUDIT_FILE = "audit.json"
 
 FALSE_ALARM = 1e-6
 """The probability that an audit contradicts a right program."""
+
+SMALL_DELTA = 1e-12
+"""Where the attack may contradict the price: what has a probability of delta refutes nothing at a false alarm below."""
 
 DERIVED = ("contradicted",)
 """What a stored record also says, and what follows from the rest: it is not read."""
@@ -58,8 +62,9 @@ class AuditRecord(Stored):
     """An audit of a plan whose search is charged `charge` at `delta`.
 
     An attack on one training, whose price alone is `price`, guessed `right` of `made` coins of `canaries` canaries:
-    with `confidence` its true epsilon is at least `epsilon`, and at least `sure` but for the attack's part of
-    `FALSE_ALARM`. Without canaries there was no attack. `notes` say what was not compared.
+    with `confidence` its true epsilon is at least `epsilon`. At `SMALL_DELTA` it is at least `sure`, but for the
+    attack's part of `FALSE_ALARM`, and priced at `sure_price`. Without canaries there was no attack. `notes` say what
+    was not compared.
     """
 
     plan: str
@@ -73,6 +78,7 @@ class AuditRecord(Stored):
     right: Count = 0
     epsilon: Annotated[float, non_negative] = 0.0
     sure: Annotated[float, non_negative] = 0.0
+    sure_price: Amount = math.inf
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -89,8 +95,9 @@ class AuditRecord(Stored):
             f"{one.name}: {one.value:.4g}{f' at {one.place}' if one.place else ''}, expected {one.expected}"
             for one in wrong
         ]
-        if self.sure > self.price:
-            sentences.append(f"an attack on one training: epsilon is above {self.sure:.4g}, expected {self.price:.4g}")
+        if self.sure > self.sure_price:
+            found = f"at delta {SMALL_DELTA:.0e} epsilon is above {self.sure:.4g}, expected {self.sure_price:.4g}"
+            sentences.append(f"an attack on one training: {found}")
         return tuple(sentences)
 
     def write(self, path: Path) -> None:

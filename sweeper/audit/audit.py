@@ -6,13 +6,14 @@ Invariant: no private record is read, and nothing is charged, since nothing is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import AuditRecord, Comparison, false_alarm_of_each
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.audit_record import SMALL_DELTA, AuditRecord, Comparison, false_alarm_of_each
+from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events.build import PlanEvent, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
@@ -77,7 +78,12 @@ def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng
         price=prices[by_price[0].event.training],
         notes=tuple(dict.fromkeys(notes)),
     )
-    return attack_one_training(record, plan, by_price[0], settings.canaries, rng) if settings.canaries else record
+    if not settings.canaries:
+        return record
+    with suppress(DpsweepError, ValueError):  # an accountant may have no bound at so small a delta
+        event = PlanEvent(training=by_price[0].event.training)
+        record = replace(record, sure_price=priced.panel.epsilon(event, SMALL_DELTA, plan.adjacency))
+    return attack_one_training(record, plan, by_price[0], settings.canaries, rng)
 
 
 def refuse_unobservable_plan(plan: Plan) -> None:
@@ -118,7 +124,7 @@ def attack_one_training(
     if not guesses:
         return record
     epsilon, best = best_bound(guesses, plan.delta, 1 - record.confidence)
-    sure, _ = best_bound(guesses, plan.delta, false_alarm_of_each(record.comparisons))
+    sure, _ = best_bound(guesses, SMALL_DELTA, false_alarm_of_each(record.comparisons))
     return replace(record, canaries=best.canaries, made=best.made, right=best.right, epsilon=epsilon, sure=sure)
 
 
@@ -141,8 +147,8 @@ def compare_runs(
     def new_models() -> list[Any]:
         return [make_model(one, trial.id).to(device) for one, trial in zip(configs, trials, strict=True)]
 
-    models = new_models()
     try:
+        models = new_models()
         require_separate_examples(models[0], data.train.input_shape)
         names, sizes = zip(
             *((name, one.numel()) for name, one in models[0].named_parameters() if one.requires_grad), strict=True

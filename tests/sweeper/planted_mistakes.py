@@ -19,6 +19,7 @@ from dpsweep.trainers.declarations.losses import CrossEntropy
 from dpsweep.trainers.declarations.scores import PrivateHoldout
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform
 from dpsweep.trainers.randomness import Lattices, Streams, reproducible_streams
+from dpsweep.trainers.training import gradient_sums
 from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, NoiseRows
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
 from dpsweep.trainers.training.run import Run
@@ -54,15 +55,29 @@ def mostly_clipped_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def weights_of_batch_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each class weighs as its labels are rare in the batch."""
+    """Each class weighs as its labels are rare in the batch, on the losses."""
     gradient = CrossEntropy.gradient
 
     def weighted(self: CrossEntropy, outputs: Tensor, targets: Tensor) -> Tensor:
-        counts = torch.bincount(targets.flatten(), minlength=outputs.shape[1])
-        weights = (targets.numel() / outputs.shape[1] / counts.clamp(min=1)).to(outputs)[targets]
+        weights = _rarity(targets, outputs.shape[1]).to(outputs)
         return gradient(self, outputs, targets) * weights.expand(len(outputs), *outputs.shape[2:])[:, None]
 
     monkeypatch.setattr(CrossEntropy, "gradient", weighted)
+
+
+def bounded_weights_of_batch_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class weighs as its labels are rare in the batch, on the bounded gradients, at most 1."""
+
+    def weights(loss: CrossEntropy, targets: Tensor) -> Tensor:
+        rarity = _rarity(targets, int(targets.max()) + 1)
+        return (rarity / rarity.max()).double()
+
+    monkeypatch.setattr(gradient_sums, "example_weights", weights)
+
+
+def _rarity(targets: Tensor, classes: int) -> Tensor:
+    counts = torch.bincount(targets.flatten(), minlength=classes)
+    return (targets.numel() / classes / counts.clamp(min=1))[targets]
 
 
 def rate_doubled(monkeypatch: pytest.MonkeyPatch) -> None:

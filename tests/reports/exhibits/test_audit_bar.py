@@ -39,7 +39,7 @@ def test_the_attack_is_a_part_of_the_price_of_one_training() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"price": 1.0, "sure": 1.2},
+        {"price": 1.0, "sure": 1.2, "sure_price": 1.1},
         {"comparisons": (replace(SUMS, holds=False), NOISE)},
         {"comparisons": (SUMS, replace(NOISE, p_value=1e-9))},
     ],

@@ -126,11 +126,15 @@ def test_what_cannot_be_audited_is_refused_in_one_sentence(
 
 
 def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    exact = {"name": "sums", "compared": 9, "value": 0.5, "expected": "<= 1", "holds": True}
-    drawn = {"name": "noise", "compared": 650, "value": 0.9, "expected": "1", "place": "bias[3]", "p_value": 0.5}
+    exact = {"name": "sums", "compared": 9, "value": 0.5, "expected": "<= 1", "place": ""} | {
+        "p_value": None,
+        "holds": True,
+    }
+    drawn = exact | {"name": "noise", "place": "bias[3]", "p_value": 0.5}
     whole = {
         **{"plan": "p", "confidence": 0.9, "charge": 2.0, "price": 1.0, "delta": 1e-5, "notes": ["a note"]},
-        **{"canaries": 9, "made": 4, "right": 3, "epsilon": 0.5, "sure": 0.1, "comparisons": [exact, drawn]},
+        **{"canaries": 9, "made": 4, "right": 3, "epsilon": 0.5, "sure": 0.1, "sure_price": 1.0},
+        "comparisons": [exact, drawn],
     }
     record = AuditRecord.from_json(whole)
     record.write(tmp_path / "audit.json")

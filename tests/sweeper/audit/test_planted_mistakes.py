@@ -43,6 +43,7 @@ FOUND: Sequence[tuple[Planted, str, str]] = (
     (planted.mostly_clipped_by_batch, "opacus", SUMS),
     (planted.momentum_before_clipping, "opacus", SUMS),
     (planted.weights_of_batch_labels, "stacked", SUMS),
+    (planted.bounded_weights_of_batch_labels, "vmap", SUMS),
     (planted.noise_halved, "stacked", NUMBERS),
     (planted.std_halved, "stacked", TENSORS),
     (planted.noise_halved_in_ten_numbers, "stacked", TENSORS),
@@ -117,9 +118,16 @@ HIDDEN = ("tuning=private_selection", "tuning.mean=3")
 QUICK = AuditSettings(steps=10, canaries=0)
 
 
-@pytest.mark.parametrize("rule", [(), HIDDEN], ids=["composition", "hidden"])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method", METHODS)
+CLEAN = [
+    pytest.param(method, engine, rule, marks=[pytest.mark.long] if rule and engine != "stacked" else [])
+    for method in METHODS
+    for engine in ENGINES
+    for rule in ((), HIDDEN)
+]
+"""Every method, engine and rule; under a rule that hides its losers the runs are the same."""
+
+
+@pytest.mark.parametrize(("method", "engine", "rule"), CLEAN)
 def test_the_right_program_is_not_accused(
     method: str, engine: str, rule: Sequence[str], audit_of: Callable[..., AuditRecord]
 ) -> None:
@@ -142,6 +150,8 @@ def test_the_right_program_is_not_accused(
         (*CLIPPED, "clip_schedule=linear", "sampler.batch_size=1437", "ema=0.9"),
         (*PLAN, "trainer=adadp", "trainer.lr=0.1", "trainer.clip_norm=1"),
         (*PUBLIC, "privacy.noise_multiplier=1"),
+        (*PLAN, *METHODS["dpnsgd"], "loss.class_weights=[1,1,1,1,1,1,1,1,1,9]"),
+        (*CLIPPED, "loss.class_weights=[1,1,1,1,1,1,1,1,1,9]", "engine=opacus"),
     ],
     ids=lambda words: " ".join(words[len(PLAN) :]),
 )
@@ -154,12 +164,13 @@ ATTACK = AuditSettings(steps=2, canaries=3000)
 
 def test_the_attack_finds_less_than_the_price_of_a_training(audit_of: Callable[..., AuditRecord]) -> None:
     right = audit_of(CLIPPED, settings=ATTACK)
-    assert right.sure < right.epsilon < right.price == pytest.approx(right.charge, rel=1e-3)
+    assert right.epsilon < right.price == pytest.approx(right.charge, rel=1e-3)
+    assert right.sure < right.sure_price < np.inf
     assert right.epsilon > 0.1
 
 
 def test_the_attack_alone_contradicts_the_price_of_a_run_without_noise(audit_of: Callable[..., AuditRecord]) -> None:
-    record = audit_of((*CLIPPED, "privacy.epsilon=2"), planted.no_noise, ATTACK)
+    record = audit_of((*CLIPPED, "privacy.epsilon=1"), planted.no_noise, ATTACK)
     assert any(sentence.startswith("an attack on one training") for sentence in record.contradictions)
 
 
