@@ -19,7 +19,7 @@ from dpsweep.reports.content.formatting import axis_label, method_label, setting
 from dpsweep.reports.content.map_axes import across_down_and_facets, distinct_values, equal_with_bools_apart
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.point_scores import Z95, scores_of_points
+from dpsweep.reports.statistics.point_scores import Z95, score_of_point, scores_of_points
 
 RUNS, COMPARED, SCORED, PLANNED, ERROR = "runs", "compared", "scored", "planned", "error_in_comparisons"
 """The columns with a point's number of runs, what the rule compares, how many have a score and were to have one, and
@@ -47,7 +47,8 @@ class Mark(IntEnum):
 class Cell:
     """One point on a map: its only run, or the mean of its `runs`; None if no run has a score.
 
-    `error` is its standard error in a comparison with other points, None if it is unknown.
+    `error` is its standard error in a comparison with other points, None if it is unknown. `compared` is what the rule
+    compares, where that is not the mean.
     """
 
     state: State
@@ -57,6 +58,7 @@ class Cell:
     mark: Mark
     runs: int = 1
     error: float | None = None
+    compared: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +154,16 @@ def _table_of_point_means(
     if not points:
         return table.assign(**{COMPARED: None, SCORED: 0, PLANNED: 1, ERROR: None})
     scored = [[run for run in runs if _has_score(run)] for runs in points.values()]
+    scores = [score_of_point({place: run["accuracy"] for place, run in enumerate(own)}, compared_by) for own in scored]
     rows = [
         {
-            **(own or runs)[0],
-            RUNS: len(own or runs),
-            COMPARED: compared_by([run["accuracy"] for run in own]) if own else None,
+            **(runs[0] if point is None else own[point.run]),
+            RUNS: len(runs) if point is None else point.runs,
+            COMPARED: None if point is None else point.value,
             SCORED: len(own),
             ERROR: None,
         }
-        for runs, own in zip(points.values(), scored, strict=True)
+        for runs, own, point in zip(points.values(), scored, scores, strict=True)
     ]
     for row, values in zip((row for row in rows if row[SCORED]), _means_and_errors(scored), strict=True):
         row.update(values)
@@ -325,6 +328,7 @@ def _build_panel(
             mark=marks.get(int(str(index)), Mark.NONE),
             runs=row[RUNS],
             error=row[ERROR],
+            compared=None if row[COMPARED] == row["accuracy"] else row[COMPARED],
         )
     return MapPanel(method=str(first["method"]), facet=tuple(facet), across=across, down=down, cells=cells)
 
