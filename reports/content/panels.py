@@ -60,6 +60,11 @@ class Cell:
     error: float | None = None
     compared: float | None = None
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the score says more than that it is on its scale."""
+        return self.accuracy is not None and not (self.low == 0 and self.high == 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
@@ -206,11 +211,16 @@ def common_scale_of_panels(panels: Sequence[MapPanel]) -> ScoreScale:
 def colour_scale_ends(panels: Iterable[MapPanel]) -> tuple[float, float]:
     """The ends of the colour scale of all panels: the highest score, and the lowest that is no far outlier.
 
-    They are at least one percentage point apart.
+    They are at least one percentage point apart. Where no point can be told apart from another, they are the ends of
+    the intervals: then differences of colour are no larger than those of chance.
     """
-    scores = sorted(cell.accuracy for cell in _finished_cells(panels) if cell.accuracy is not None)
+    cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
+    scores = sorted(cell.accuracy for cell in cells if cell.accuracy is not None)
     if not scores:
         return 0.0, 1.0
+    if any(cell.mark is Mark.CHOSEN for cell in cells):
+        ends = [end for cell in cells for end in (cell.low, cell.high) if end is not None]
+        return min(scores[0], *ends), max(scores[-1], *ends)
     lower, upper = np.quantile(scores, (0.25, 0.75))
     fence = float(lower - FAR_OUT * (upper - lower)) - 1e-12
     low, high = next(score for score in scores if score >= fence), scores[-1]
@@ -251,7 +261,8 @@ def _with_cells_as_good_as_best_marked(panels: Sequence[MapPanel]) -> tuple[MapP
     best = next((cell for cell in cells if cell.mark is Mark.BEST), None)
     if best is None:
         return tuple(panels)
-    if len(cells) < 2 or not all(cell is best or _is_as_good_as_best(best, cell) for cell in cells):
+    others = [cell for cell in cells if cell is not best]
+    if not others or (best.is_ranked and any(one.is_ranked and not _is_as_good_as_best(best, one) for one in others)):
         return _mark_unmarked_cells(panels, Mark.AS_GOOD, partial(_is_as_good_as_best, best))
     return tuple(
         replace(
@@ -268,6 +279,8 @@ def _with_cells_as_good_as_best_marked(panels: Sequence[MapPanel]) -> tuple[MapP
 def _is_as_good_as_best(best: Cell, cell: Cell) -> bool:
     """Whether 0 is in the 95 % interval of the difference of two points that are scored on the same records."""
     if cell.accuracy is None or best.accuracy is None or cell.error is None or best.error is None:
+        return False
+    if not (cell.is_ranked and best.is_ranked):
         return False
     return best.accuracy - cell.accuracy <= Z95 * math.hypot(best.error, cell.error)
 
@@ -288,6 +301,9 @@ def points_as_good_as_best_sentence(panels: Sequence[MapPanel]) -> str:
     cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
     best = next((cell for cell in cells if cell.mark is Mark.BEST), None)
     if best is None or len(cells) < 2:
+        return ""
+    cells = [best, *(cell for cell in cells if cell is not best and cell.is_ranked and cell.error is not None)]
+    if len(cells) < 2 or best.error is None:
         return ""
     others = f"other {len(cells) - 1} points" if len(cells) > 2 else "other point"
     good = sum(_is_as_good_as_best(best, cell) for cell in cells if cell is not best)

@@ -1,4 +1,4 @@
-"""A point's score is one number on the map, in the headline, in the statement and in Python, for any repeats and rule."""
+"""A point's score is one number on the map, in the headline, the statement and Python, for any repeats and rule."""
 
 from __future__ import annotations
 
