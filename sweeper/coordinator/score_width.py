@@ -11,6 +11,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.score_scale import score_scale_of_config
+from dpsweep.sweeper.planning.sealed_options import is_auto_useful
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.declarations.metrics import Auroc
@@ -49,10 +50,10 @@ class ScoreWidth:
         known = [one for one in (self.winner, self.run) if one is not None]
         return bool(known) and all(high - low > 1 - USELESS for low, high in known)
 
-    @property
-    def remedies(self) -> str:
+    def remedies_sentence(self, *more: str) -> str:
         """What would make the intervals narrower."""
-        return f"More scored records, fewer points, {score_scale_of_config(self.trial.config).narrower}"
+        *ways, last = ("More scored records", "fewer points", score_scale_of_config(self.trial.config).narrower, *more)
+        return f"{', '.join(ways)} or {last} would tell more."
 
     @property
     def text(self) -> str:
@@ -104,9 +105,10 @@ def score_width_text(priced: PricedPlan, statement: Statement | None, shares: tu
     if width is None:
         return None
     if width.is_useless:
-        return f"{width.text} {USELESS_SCORES} {width.remedies} would tell more."
+        return f"{width.text} {USELESS_SCORES} {width.remedies_sentence()}"
+    sealable = statement is None and is_auto_useful(width.trial.config)
     low, high = width.winner or width.run or (0.0, 0.0)
-    more = f"{width.remedies}{' or budget.sealed=auto' if statement is None else ''} would tell more."
+    more = width.remedies_sentence(*["budget.sealed=auto"] * sealable)
     return f"{width.text} {more}" if (high - low) / 2 > WIDE and not width.part else width.text
 
 

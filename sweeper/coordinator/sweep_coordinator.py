@@ -461,7 +461,7 @@ class SweepCoordinator:
         if width is not None and width.is_useless:
             raise BadInput(
                 "Expected scores that say something; every interval of this search's would be as wide as the scale. "
-                f"{width.remedies} would tell more, and --anyway charges and runs it as it is."
+                f"{width.remedies_sentence()} --anyway charges and runs this one."
             )
 
     def _write_plan_and_config(self, priced: PricedPlan, folder: SweepFolder) -> None:

@@ -45,7 +45,7 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
         (("tuning=noisy_max",), None),
         (
             ("tuning=composition", "score.fraction=0.03"),
-            "More scored records, fewer points, another metric or budget.sealed",
+            "More scored records, fewer points or another metric would tell more.",
         ),
     ],
 )
