@@ -55,13 +55,13 @@ class OpenSearch(PlannedSearch):
     def read_runs_and_winner(self, account: Statement) -> Runs:
         """The runs with their attempts in the ledger; the winner is the final run, if the rule has one."""
         rows = run_records_with_attempt_counts(self.folder, self.plan, self.search_trials_so_far(), account)
-        best = self._best_run_index(rows)
+        best, several = self._best_run_index(rows), self.plan.least_runs_per_point > 1
         winner = None if best is None else rows[best].trial.id
         runs = Runs(
             rows=rows,
             points=self.point_index_of_each_search_run()[: len(rows)],
-            noun=self.noun,
-            nouns=self.nouns,
+            noun="run" if several else self.noun,
+            nouns="runs" if several else self.nouns,
             untried=self.trials_of_unproposed_points(),
             winner=winner,
         )

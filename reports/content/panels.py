@@ -19,7 +19,7 @@ from dpsweep.reports.content.formatting import axis_label, method_label, setting
 from dpsweep.reports.content.map_axes import across_down_and_facets, distinct_values, equal_with_bools_apart
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.point_scores import Z95, scores_of_points
+from dpsweep.reports.statistics.point_scores import Z95, score_of_point, scores_of_points
 
 RUNS, COMPARED, SCORED, PLANNED, ERROR = "runs", "compared", "scored", "planned", "error_in_comparisons"
 """The columns with a point's number of runs, what the rule compares, how many have a score and were to have one, and
@@ -47,7 +47,8 @@ class Mark(IntEnum):
 class Cell:
     """One point on a map: its only run, or the mean of its `runs`; None if no run has a score.
 
-    `error` is its standard error in a comparison with other points, None if it is unknown.
+    `error` is its standard error in a comparison with other points, None if it is unknown. `compared` is what the rule
+    compares, where that is not the mean.
     """
 
     state: State
@@ -57,6 +58,12 @@ class Cell:
     mark: Mark
     runs: int = 1
     error: float | None = None
+    compared: float | None = None
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the score says more than that it is on its scale."""
+        return self.accuracy is not None and not (self.low == 0 and self.high == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +159,16 @@ def _table_of_point_means(
     if not points:
         return table.assign(**{COMPARED: None, SCORED: 0, PLANNED: 1, ERROR: None})
     scored = [[run for run in runs if _has_score(run)] for runs in points.values()]
+    scores = [score_of_point({place: run["accuracy"] for place, run in enumerate(own)}, compared_by) for own in scored]
     rows = [
         {
-            **(own or runs)[0],
-            RUNS: len(own or runs),
-            COMPARED: compared_by([run["accuracy"] for run in own]) if own else None,
+            **(runs[0] if point is None else own[point.run]),
+            RUNS: len(runs) if point is None else point.runs,
+            COMPARED: None if point is None else point.value,
             SCORED: len(own),
             ERROR: None,
         }
-        for runs, own in zip(points.values(), scored, strict=True)
+        for runs, own, point in zip(points.values(), scored, scores, strict=True)
     ]
     for row, values in zip((row for row in rows if row[SCORED]), _means_and_errors(scored), strict=True):
         row.update(values)
@@ -203,11 +211,16 @@ def common_scale_of_panels(panels: Sequence[MapPanel]) -> ScoreScale:
 def colour_scale_ends(panels: Iterable[MapPanel]) -> tuple[float, float]:
     """The ends of the colour scale of all panels: the highest score, and the lowest that is no far outlier.
 
-    They are at least one percentage point apart.
+    They are at least one percentage point apart. Where no point can be told apart from another, they are the ends of
+    the intervals: then differences of colour are no larger than those of chance.
     """
-    scores = sorted(cell.accuracy for cell in _finished_cells(panels) if cell.accuracy is not None)
+    cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
+    scores = sorted(cell.accuracy for cell in cells if cell.accuracy is not None)
     if not scores:
         return 0.0, 1.0
+    if any(cell.mark is Mark.CHOSEN for cell in cells):
+        ends = [end for cell in cells for end in (cell.low, cell.high) if end is not None]
+        return min(scores[0], *ends), max(scores[-1], *ends)
     lower, upper = np.quantile(scores, (0.25, 0.75))
     fence = float(lower - FAR_OUT * (upper - lower)) - 1e-12
     low, high = next(score for score in scores if score >= fence), scores[-1]
@@ -248,7 +261,8 @@ def _with_cells_as_good_as_best_marked(panels: Sequence[MapPanel]) -> tuple[MapP
     best = next((cell for cell in cells if cell.mark is Mark.BEST), None)
     if best is None:
         return tuple(panels)
-    if len(cells) < 2 or not all(cell is best or _is_as_good_as_best(best, cell) for cell in cells):
+    others = [cell for cell in cells if cell is not best]
+    if not others or (best.is_ranked and any(one.is_ranked and not _is_as_good_as_best(best, one) for one in others)):
         return _mark_unmarked_cells(panels, Mark.AS_GOOD, partial(_is_as_good_as_best, best))
     return tuple(
         replace(
@@ -265,6 +279,8 @@ def _with_cells_as_good_as_best_marked(panels: Sequence[MapPanel]) -> tuple[MapP
 def _is_as_good_as_best(best: Cell, cell: Cell) -> bool:
     """Whether 0 is in the 95 % interval of the difference of two points that are scored on the same records."""
     if cell.accuracy is None or best.accuracy is None or cell.error is None or best.error is None:
+        return False
+    if not (cell.is_ranked and best.is_ranked):
         return False
     return best.accuracy - cell.accuracy <= Z95 * math.hypot(best.error, cell.error)
 
@@ -285,6 +301,9 @@ def points_as_good_as_best_sentence(panels: Sequence[MapPanel]) -> str:
     cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
     best = next((cell for cell in cells if cell.mark is Mark.BEST), None)
     if best is None or len(cells) < 2:
+        return ""
+    cells = [best, *(cell for cell in cells if cell is not best and cell.is_ranked and cell.error is not None)]
+    if len(cells) < 2 or best.error is None:
         return ""
     others = f"other {len(cells) - 1} points" if len(cells) > 2 else "other point"
     good = sum(_is_as_good_as_best(best, cell) for cell in cells if cell is not best)
@@ -325,6 +344,7 @@ def _build_panel(
             mark=marks.get(int(str(index)), Mark.NONE),
             runs=row[RUNS],
             error=row[ERROR],
+            compared=None if row[COMPARED] == row["accuracy"] else row[COMPARED],
         )
     return MapPanel(method=str(first["method"]), facet=tuple(facet), across=across, down=down, cells=cells)
 

@@ -71,9 +71,7 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
         if several
         else "their runs, where a point was proposed several times"
     )
-    told = (
-        "" if rule.final_run_terms else " The model and its score are those of the winning point's first finished run."
-    )
+    told = "" if rule.final_run_terms else " The model is that of the winning point's first finished run."
     points = len(set(plan.point_index_of_each_trial))
     compared = f"Points were compared by the {rule.name_of_point_score} score of {how}.{told}"
     return ShownSearch(

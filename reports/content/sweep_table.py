@@ -37,6 +37,7 @@ from dpsweep.reports.content.formatting import ACCURACY, metric_label
 from dpsweep.reports.content.map_axes import are_all_numbers
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale, score_scale_of_config
 from dpsweep.reports.content.shown_search import ShownSearch, shown_search_of_plan
+from dpsweep.reports.statistics.point_scores import PointScore, score_of_point
 
 FINAL = "final"
 """The label of the final run, which has no number."""
@@ -172,6 +173,20 @@ class Sweep:
             ) is not None:
                 best[method] = rows[place].trial.id
         return best
+
+    def point_score(self, trial: str) -> PointScore | None:
+        """The score of this run's point, of all its runs where they may be told; None unless one has finished.
+
+        Of a final run, and under a rule that hides losers, the run counts alone.
+        """
+        points = {row.trial.id: point for row, point in zip(self.runs.rows, self.runs.points, strict=False)}
+        alone = trial not in points or self.rule.hides_losers
+        scores = {
+            row.trial.id: row.score
+            for row in self.runs.search_and_final_run_records
+            if row.score is not None and (row.trial.id == trial if alone else points.get(row.trial.id) == points[trial])
+        }
+        return score_of_point(scores, self.rule.score_of_point)
 
     @property
     def has_private_scores(self) -> bool:

@@ -190,5 +190,7 @@ def item_from_map_cell(cell: MapCell | None, scale: ScoreScale) -> Item:
         text += f" ({scale.interval_text(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", mean of {cell.runs} runs"
+    if cell.compared is not None:
+        text += f", compared by {scale.text(cell.compared)}"
     words = {Mark.BEST: ", best", Mark.CHOSEN: ", chosen", Mark.AS_GOOD: ", not significantly worse"}
     return Item(text=text + words.get(cell.mark, ""), marked=cell.mark in (Mark.BEST, Mark.CHOSEN))

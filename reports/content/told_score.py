@@ -20,6 +20,7 @@ from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
 from dpsweep.reports.content.score_scale import ErrorInUnit, ScoreScale
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS, Sweep
+from dpsweep.reports.statistics.point_scores import PointScore
 
 REUSED = "Best scores are partly luck, and since an earlier sweep saw these records no error bar is honest here."
 LUCK = "Best scores are partly luck."
@@ -33,10 +34,10 @@ UNKNOWN = "No interval that covers the choice is known for this kind of score."
 class ToldScore:
     """What is told of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
 
-    `value` is the score that chose, or the card's number if there is a `card_part`, whose units chose nothing. `low`
-    and `high` are None if nothing covers the choice; `refusal` then says why. `chosen` is the score that chose, None if
-    it may not be shown, and `chosen_among` says what it was chosen among, also if the choice was that of the whole
-    plan; it is empty if nothing was chosen. `also` has further numbers, by label;
+    `value` is the run's own score, or the card's number if there is a `card_part`, whose units chose nothing. `low` and
+    `high` are the ends of its interval, None if nothing covers the choice; `refusal` then says why. `point` is the
+    score of its point, which chose, None if it may not be shown, and `chosen_among` says what it was chosen among, also
+    if the choice was that of the whole plan; it is empty if nothing was chosen. `also` has further numbers, by label;
     `scale` says scores.
     """
 
@@ -44,11 +45,16 @@ class ToldScore:
     low: float | None
     high: float | None
     refusal: str
-    chosen: float | None
+    point: PointScore | None
     chosen_among: str
     also: Mapping[str, CardNumber]
     scale: ScoreScale
     card_part: str = ""
+
+    @property
+    def runs(self) -> int:
+        """The number of runs whose scores chose together."""
+        return 1 if self.point is None else self.point.runs
 
     @property
     def interval_text(self) -> str:
@@ -76,13 +82,16 @@ class ToldScore:
         """How sure the interval is."""
         if self.card_part:
             return f"95 %, on {self.card_part}"
-        return "95 % interval, with the choice of the winner allowed for" if self.chosen_among else "95 %"
+        of = " of the run that is handed over" if self.runs > 1 else ""
+        return f"95 % interval{of}, with the choice of the winner allowed for" if self.chosen_among else "95 %"
 
     @property
     def basis_text(self) -> str:
         """What the value is, in words that follow its name; empty for a score that was not chosen."""
         if self.card_part:
             return f"on {self.card_part}"
+        if self.runs > 1:
+            return f"one run of a point with the {self.chosen_among}"
         return f"the {self.chosen_among}" if self.chosen_among else ""
 
     def interval_sentence(self, label: str) -> str:
@@ -93,12 +102,14 @@ class ToldScore:
     @property
     def score_sentence(self) -> str:
         """The score that chose, called what it is."""
-        if self.chosen is None:
+        if self.point is None:
             return self.refusal
         what = f"is the {self.chosen_among}" if self.chosen_among else "was measured"
         luck = LUCK if self.chosen_among and self.refusal != REUSED else ""
-        score = f"{self.scale.with_unit(self.scale.text(self.chosen))} {what}."
-        return " ".join(filter(None, (score, luck, self.refusal)))
+        score = f"{self.scale.with_unit(self.scale.text(self.point.value))} {what}."
+        own = self.scale.with_unit(self.scale.text(self.point.own))
+        own = f"The run whose model is handed over has {own}." if self.runs > 1 else ""
+        return " ".join(filter(None, (score, own, luck, self.refusal)))
 
 
 def card_part_text(sweep: Sweep) -> str:
@@ -121,8 +132,10 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     reused = _has_earlier_sweep_on_account(sweep)
     final, run = trial in set(sweep.final["trial"]), sweep.trial_with_id(trial)
     among = "" if is_scored_apart_from_search(sweep.plan, run) else sweep.shown.chosen_among
-    chosen_among = _what_score_is(among, is_final=final) or (USED if reused else "")
-    chosen = float(score["value"]) if score and Disclosure.WINNER_SCORE in sweep.rule.discloses else None
+    point = sweep.point_score(trial) if Disclosure.WINNER_SCORE in sweep.rule.discloses else None
+    runs = 1 if point is None else point.runs
+    kind = f"{sweep.rule.name_of_point_score} score of its {runs} runs, chosen" if runs > 1 else "score chosen"
+    chosen_among = _what_score_is(among, kind, is_final=final) or (USED if reused else "")
     if sweep.card is not None and trial == sweep.winner_id:
         first, *others = sweep.card.numbers
         part = card_part_text(sweep)
@@ -131,7 +144,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
             low=first.low,
             high=first.high,
             refusal="",
-            chosen=chosen,
+            point=point,
             chosen_among=chosen_among,
             also={
                 one.label: one
@@ -149,7 +162,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
         low=None if interval is None else interval[0],
         high=None if interval is None else interval[1],
         refusal=REUSED if reused else UNKNOWN if interval is None else "",
-        chosen=chosen,
+        point=point,
         chosen_among=chosen_among,
         also={
             name: CardNumber(label=name, value=float(other["value"]), low=both[0], high=both[1])
@@ -202,8 +215,8 @@ def _has_earlier_sweep_on_account(sweep: Sweep) -> bool:
     return sweep.account.charges[0].plan != sweep.plan_id
 
 
-def _what_score_is(among: str, *, is_final: bool) -> str:
+def _what_score_is(among: str, kind: str, *, is_final: bool) -> str:
     """What the score is, in words that follow "is the"; empty if there was no choice."""
     if not among:
         return ""
-    return f"score of a final run of the point chosen among {among}" if is_final else f"score chosen among {among}"
+    return f"score of a final run of the point chosen among {among}" if is_final else f"{kind} among {among}"

@@ -99,7 +99,8 @@ class Page:
     `runs` is the noun for the runs. `advice` says what the epsilon bought elsewhere, where it was measured. `banner`
     says what the price covers, or that nobody is protected. `methods` is a paragraph for a paper, None if nothing is
     claimed. `same_answer` says what always giving the same answer reaches. `conclusion` says which settings matter and
-    whether the grid is wide enough, `no_map` why there is no map. `earlier` are the account's earlier sweeps.
+    whether the grid is wide enough, `no_map` why there is no map. `earlier` are the account's earlier sweeps. `repeat`
+    is the command that repeats the search on other data.
     """
 
     audience: Audience
@@ -134,6 +135,7 @@ class Page:
     findings: tuple[Exhibit, ...] = ()
     terms: tuple[Exhibit, ...] = ()
     methods: MethodsText | None = None
+    repeat: str = ""
 
     @property
     def exhibits(self) -> tuple[Exhibit, ...]:
@@ -352,6 +354,7 @@ def to_json(page: Page) -> dict[str, Any]:
             **({"same_answer": page.same_answer} if page.same_answer and page.best else {}),
             **({"conclusion": page.conclusion} if page.conclusion else {}),
             **({"no_map": page.no_map} if page.no_map else {}),
+            **({"repeat": page.repeat} if page.repeat else {}),
             "best": [
                 {"method": one.method, "interval": one.interval, "confidence": one.confidence, "score": one.score}
                 for one in page.best

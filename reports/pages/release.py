@@ -40,6 +40,7 @@ from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
+from dpsweep.reports.content.repeat_command import repeat_command
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.told_score import same_answer_sentence
@@ -216,6 +217,7 @@ def compose_release_page(sweep: Sweep) -> Page:
         facts={name: context.facts[name] for name in DECLARED if name in context.facts},
         best=released_best_points(sweep),
         same_answer=same_answer_sentence(sweep) if Disclosure.WINNER_SCORE in sweep.disclosures else "",
+        repeat=repeat_command(sweep.plan),
     )
     return _page_with_maps_and_table_of_all_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 

@@ -55,6 +55,31 @@ OUTCOMES = frozenset(
 Z95 = 1.959963984540054
 
 
+@dataclass(frozen=True, kw_only=True)
+class PointScore:
+    """What a rule compares a point by, from so many finished `runs`.
+
+    `run` is the one whose model is handed over if the point wins, the first of them, and `own` its own score.
+    """
+
+    value: float
+    runs: int
+    run: Any
+    own: float
+
+
+def score_of_point(scores: Mapping[Any, float], compared_by: Callable[[Sequence[float]], float]) -> PointScore | None:
+    """The score of a point from those of its finished runs, in their order; None without any.
+
+    >>> score_of_point({"first": 0.5, "second": 0.7, "third": 0.9}, max)
+    PointScore(value=0.9, runs=3, run='first', own=0.5)
+    """
+    if not scores:
+        return None
+    first = next(iter(scores))
+    return PointScore(value=compared_by([*scores.values()]), runs=len(scores), run=first, own=scores[first])
+
+
 def scores_of_rows(rows: pd.DataFrame) -> pd.Series[float]:
     """The rows' scores: 0 for a diverged run, nan for a run without a result."""
     values = pd.to_numeric(rows["accuracy"]).astype(float).where(rows["state"] == Status.FINISHED)

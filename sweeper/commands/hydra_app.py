@@ -119,7 +119,7 @@ def _load_experiment_file(name: str) -> DictConfig:
     return form if isinstance(form, DictConfig) else OmegaConf.create()
 
 
-SHORT_OPTIONS = {AGAIN: PAY_AGAIN, "--rules": "hydra.sweeper.rules=true"}
+SHORT_OPTIONS = {AGAIN: PAY_AGAIN, "--anyway": "plan.anyway=true", "--rules": "hydra.sweeper.rules=true"}
 """Overrides by the short options that stand for them."""
 
 MULTIRUN = "--multirun"

@@ -140,7 +140,9 @@ class SweepResults:
         noise drove it below 0.
 
         The score is the one that chose, so it is partly luck; `<metric>_low` and `<metric>_high` are the ends of the 95
-        % interval that holds whichever run had won, None where nothing covers the choice. None as long as no trial has
+        % interval that holds whichever run had won, None where nothing covers the choice. Where a point has several
+        `runs`, their mean, or what else the rule compares, chose; the interval is of the run whose model is handed
+        over, which has `<metric>_of_model`. None as long as no trial has
         won; a rule that hides losers has a winner only once its search is over.
         """
         self._require_rule_to_disclose(Needs.WINNER, "the winner")
@@ -155,7 +157,11 @@ class SweepResults:
         if told is None:
             return point
         value, low, high = told.numbers
-        return point | {metric: value, f"{metric}_low": low, f"{metric}_high": high}
+        score = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
+        if told.point is not None and told.runs > 1 and not told.card_part:
+            chose = told.scale.exported_number(told.point.value)
+            score |= {metric: chose, "runs": told.runs, f"{metric}_of_model": value}
+        return point | score
 
     def heatmap(self, *, size: tuple[float, float] | None = None, metric: str | None = None, title: str = "") -> Figure:
         """The map of scores, a panel for each method, as a matplotlib figure of `size` inches, or as large as it needs.

@@ -28,7 +28,6 @@ from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.trial.spec import declaration_from_config
 
@@ -114,11 +113,12 @@ def print_price_of_plan(
     outlook: Outlook,
     time_text: Callable[[], str],
     data: Mapping[str, str],
+    width: str | None,
 ) -> None:
     """Prints price, budget, what may be shown, time and width of the scores, then a table of the details.
 
     `time_text` may wait until a step is timed, so it is called after the first three lines. `data` has further rows,
-    about the records.
+    about the records, `width` says how well scores will be known.
     """
     words = (
         _words_on_public_data(priced, statement)
@@ -129,7 +129,6 @@ def print_price_of_plan(
     print_line(f"budget: {words.budget}")
     print_line(f"may be shown: {_text_by_disclosure(_MAY_BE_SHOWN, priced.rule.discloses)}")
     sys.stdout.flush()
-    width = score_width_text(priced, statement)
     print_line(f"time: {time_text()}")
     if width is not None:
         print_line(width)

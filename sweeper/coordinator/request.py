@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
@@ -87,17 +87,20 @@ class SweeperSettings:
 class SweepRequest:
     """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
-    `points` and `plan` determine the plan. `fit` and `rules` select the prices to show, `retry` the attempts to
-    pay for again, `resume` how often an interrupted run is launched again, `study` the database for results, None for a
-    file in the sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are
-    written, `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs
-    are handed to the launcher at once; it runs them on `workers`, `forked` from this process or not.
+    `points` and `plan` determine the plan. `fit` and `rules` select the prices to show, `anyway` a search whose scores
+    say nothing, `class_shares` the shares of the classes that widths assume, `retry` the attempts to pay for again,
+    `resume` how often an interrupted run is launched again, `study` the database for results, None for a file in the
+    sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are written,
+    `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs are
+    handed to the launcher at once; it runs them on `workers`, `forked` from this process or not.
     """
 
     verb: Verb
     points: tuple[Point, ...]
     plan: PlanSettings
     fit: bool
+    anyway: bool
+    class_shares: tuple[float, ...]
     rules: bool
     retry: Retry
     resume: int
@@ -152,6 +155,8 @@ class SweepRequest:
             points=tuple(points),
             plan=plan,
             fit=_require_true_or_false("fit", config.plan.fit),
+            anyway=_require_true_or_false("anyway", config.plan.anyway),
+            class_shares=_require_shares(config.plan.class_shares),
             rules=settings.rules,
             retry=_parse_enum_choice(Retry, "retry", settings.retry),
             resume=settings.resume,
@@ -193,6 +198,14 @@ class SweepRequest:
         """Why the launcher may not run a plan, whose secret draw it would show; empty if it may."""
         kind = admitted_class_for_plan(priced.plan)
         return kind.launcher_refusal_sentence(priced.rule.name, self.workers, self.resume)
+
+
+def _require_shares(value: object) -> tuple[float, ...]:
+    """The declared shares of the classes; raises `BadInput` unless they are numbers above 0 that sum to 1."""
+    shares = tuple(value) if isinstance(value, ListConfig) else () if value is None else (value,)
+    if shares and not (all(isinstance(one, float) and one > 0 for one in shares) and abs(sum(shares) - 1) < 0.01):
+        raise BadInput(f"Expected plan.class_shares={value} to be shares above 0 that sum to 1, as in [.95,.05].")
+    return shares
 
 
 def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:

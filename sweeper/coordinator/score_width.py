@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -9,6 +11,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.score_scale import score_scale_of_config
+from dpsweep.sweeper.planning.sealed_options import is_auto_useful
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.declarations.metrics import Auroc
@@ -19,75 +22,131 @@ SHARE = 0.9
 WIDE = 0.1
 """Half a width above which little can be told."""
 
+USELESS = 0.001
+"""What an interval that is as wide as the scale may lack."""
 
-def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | None:
-    """How well the winner's score and a cell of the map will be known at a score of `SHARE`; None if nothing is told.
 
-    Classes are taken to be of equal size, since their sizes are private. `statement` has the entries of this plan
-    alone, so an account that has reserved something without one has had an earlier sweep.
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreWidth:
+    """The intervals that will be told of the winner's score and of another run's, at a score of `SHARE`; None for none.
+
+    `trial` is a run like the winner, `part` the sealed part that the winner is scored on, in words, and `shares` the
+    declared shares of the classes, empty for equal ones.
+    """
+
+    trial: Trial
+    winner: Interval | None
+    run: Interval | None
+    part: str = ""
+    shares: tuple[float, ...] = ()
+    used: bool = False
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether there are intervals, and all of them are as wide as the scale."""
+        known = [one for one in (self.winner, self.run) if one is not None]
+        return bool(known) and all(high - low > 1 - USELESS for low, high in known)
+
+    def remedies_sentence(self, *more: str) -> str:
+        """What would make the intervals narrower."""
+        *ways, last = ("More scored records", "fewer points", score_scale_of_config(self.trial.config).narrower, *more)
+        return f"{', '.join(ways)} or {last} would tell more."
+
+    @property
+    def text(self) -> str:
+        """How well the scores will be known; empty if nothing is told."""
+        scale = score_scale_of_config(self.trial.config)
+        bars = []
+        if self.winner is not None:
+            bars.append(f"winner \N{PLUS-MINUS SIGN}{scale.within_text(*self.winner)}{self.part}")
+        if self.run is not None:
+            bars.append(f"any other run \N{PLUS-MINUS SIGN}{scale.within_text(*self.run).removesuffix(' points')}")
+        sizes = "of the declared sizes" if self.shares else "of equal size"
+        sizes = "" if declaration_from_config(self.trial.config).score.measured is None else f", if classes are {sizes}"
+        at = f"Expected error bars at {scale.assumed_text(SHARE)}{sizes}: {', '.join(bars)}."
+        return " ".join(filter(None, (at if bars else "", NO_ERROR_BAR if self.used else "")))
+
+
+def score_width_of_plan(
+    priced: PricedPlan, statement: Statement | None, shares: tuple[float, ...] = ()
+) -> ScoreWidth | None:
+    """How well the winner's score and a cell of the map will be known; None if nothing is told.
+
+    Classes have the declared `shares`, or are taken to be of equal size, since their sizes are private. `statement` has
+    the entries of this plan alone, so an account that has reserved something without one has had an earlier sweep.
     """
     plan, discloses = priced.plan, priced.rule.discloses
+    told_run = plan.trials[0] if plan.card is not None else plan.runs_that_may_be_handed_over[0]
+    shows_all = Disclosure.ALL_SCORES in discloses
     if plan.card is not None:
-        return _width_of_card_text(priced)
-    told_run = plan.runs_that_may_be_handed_over[0]
+        known = _interval_and_part_of_card(priced, shares)
+        run = _interval_of_score(told_run, SURE, shares) if shows_all else None
+        return None if known is None else ScoreWidth(trial=told_run, winner=known[0], run=run, part=known[1])
     if Disclosure.WINNER_SCORE not in discloses:
         return None
     try:
         level = level_of_told_interval(plan, told_run)
     except BadInput:
         return None  # a plan that is only priced
-    told, scale = _interval_of_score(told_run, level), score_scale_of_config(told_run.config)
+    told = _interval_of_score(told_run, level, shares)
     if told is None:
         return None
-    cell = _width_of_run_text(priced, told_run) if level < SURE else ""
     used = statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta)
-    winner = "" if used else f"winner \N{PLUS-MINUS SIGN}{scale.within_text(*told)}"
-    bars = f"{_assumption_text(told_run)}: {', '.join(filter(None, (winner, cell)))}." if winner or cell else ""
-    more = f"More scored records, fewer points, {scale.narrower}"
-    more += " or budget.sealed=auto" if statement is None else ""
-    wide = f"{more} would tell more." if (told[1] - told[0]) / 2 > WIDE else ""
-    return " ".join(filter(None, (bars, NO_ERROR_BAR if used else "", wide)))
+    run = _interval_of_score(told_run, SURE, shares) if shows_all and level < SURE else None
+    return ScoreWidth(trial=told_run, winner=None if used else told, run=run, shares=shares, used=used)
 
 
+def score_width_text(priced: PricedPlan, statement: Statement | None, shares: tuple[float, ...] = ()) -> str | None:
+    """The sentences of a plan on how well its scores will be known; None if nothing is told."""
+    width = score_width_of_plan(priced, statement, shares)
+    if width is None:
+        return None
+    if width.is_useless:
+        return f"{width.text} {USELESS_SCORES} {width.remedies_sentence()}"
+    sealable = statement is None and is_auto_useful(width.trial.config)
+    low, high = width.winner or width.run or (0.0, 0.0)
+    more = width.remedies_sentence(*["budget.sealed=auto"] * sealable)
+    return f"{width.text} {more}" if (high - low) / 2 > WIDE and not width.part else width.text
+
+
+USELESS_SCORES = "Every interval is as wide as the scale, so no score of this search would say anything."
 NO_ERROR_BAR = (
     "The winner will have no error bar: an earlier sweep used the same held-out records (on a new account, "
     "budget.sealed= keeps some fresh)."
 )
 
 
-def _assumption_text(trial: Trial) -> str:
-    """The score at which widths are stated; a metric other than accuracy is known less well where a class is rare."""
-    sizes = "" if declaration_from_config(trial.config).score.measured is None else ", if classes are of equal size"
-    return f"Expected error bars at {score_scale_of_config(trial.config).assumed_text(SHARE)}{sizes}"
+def _class_sizes(classes: int, units: int, shares: tuple[float, ...]) -> tuple[float, ...]:
+    """The number of units of each class; `shares` are the declared ones."""
+    if not shares:
+        return (units / classes,) * classes
+    if len(shares) != classes:
+        raise BadInput(f"Expected plan.class_shares={list(shares)} to have a share for each of {classes} classes.")
+    return tuple(units * share for share in shares)
 
 
-def _interval_of_score(trial: Trial, level: float) -> tuple[float, float] | None:
+def _interval_of_score(trial: Trial, level: float, shares: tuple[float, ...]) -> Interval | None:
     """The interval of a run's score at this level; None if the sizes do not tell it."""
     declared = declaration_from_config(trial.config)
-    counts = declared.score.likely_counts(declared.dataset.classes, declared.records.nominal_scored_units, SHARE)
+    sizes = _class_sizes(declared.dataset.classes, declared.records.nominal_scored_units, shares)
+    counts = declared.score.likely_counts(sizes, SHARE)
     if counts is None:
         return None
     intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.counts_whole_units)
     return next(iter(intervals.values()), (0.0, 1.0))
 
 
-def _width_of_run_text(priced: PricedPlan, trial: Trial) -> str:
-    """How well a single run of the search is known; empty if no single one is shown."""
-    known = _interval_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
-    if known is None:
-        return ""
-    within = score_scale_of_config(trial.config).within_text(*known).removesuffix(" points")
-    return f"any other run \N{PLUS-MINUS SIGN}{within}"
-
-
-def _width_of_card_text(priced: PricedPlan) -> str | None:
-    """How well the card will tell the score of the winner; None for an area, whose width the sizes do not tell."""
+def _interval_and_part_of_card(priced: PricedPlan, shares: tuple[float, ...]) -> tuple[Interval, str] | None:
+    """How well the card will tell the score of the winner, and the part that it reads, in words."""
     from dpsweep.trainers.declarations.cards import Reading, details_of_card, number_of_tables, numbers_of_card
 
     card, trial = priced.plan.card, priced.plan.trials[0]
     declared = declaration_from_config(trial.config)
     sealed = declared.records.sealed
-    if card is None or sealed is None or declared.score.metric == Auroc.label.lower():
+    if card is None or sealed is None:
         return None
     loss, score, classes = declared.loss, declared.score, declared.dataset.classes
     of = declared.dataset.test_records if sealed.public else nominal_units(declared.dataset)
@@ -95,9 +154,10 @@ def _width_of_card_text(priced: PricedPlan) -> str | None:
     reading = Reading(
         std=card.noise_std_of_counts(number_of_tables(details)), level=SURE, whole_units=declared.counts_whole_units
     )
-    table = () if details is None else details.likely_counts(classes, units, SHARE)
-    scale = score_scale_of_config(trial.config)
+    table: tuple[float, ...] = ()
+    if details is not None:
+        sizes = _class_sizes(classes, units, shares)
+        table = (score if isinstance(score.measured, Auroc) else details).likely_counts(sizes, SHARE) or ()
     told = numbers_of_card((units * SHARE, units * (1 - SHARE), *table), loss, score, details, reading)[0]
-    part = f"on a sealed part of about {units} {'test records' if sealed.public else f'{priced.plan.unit}s'}"
-    winner = f"winner \N{PLUS-MINUS SIGN}{scale.within_text(told.low, told.high)}, {part}"
-    return f"{_assumption_text(trial)}: {', '.join(filter(None, (winner, _width_of_run_text(priced, trial))))}."
+    part = f", on a sealed part of about {units} {'test records' if sealed.public else f'{priced.plan.unit}s'}"
+    return (told.low, told.high), part

@@ -47,6 +47,7 @@ from dpsweep.sweeper.coordinator.preflight import (
     read_verified_private_contents,
 )
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
+from dpsweep.sweeper.coordinator.score_width import score_width_of_plan, score_width_text
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
 from dpsweep.sweeper.coordinator.stored_plan import (
     PlanElsewhere,
@@ -88,6 +89,8 @@ from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
 
+ANYWAY_NOTE = "This search was asked for with --anyway: also if every interval of its scores is as wide as the scale."
+
 
 @dataclass(frozen=True)
 class SweepCoordinator:
@@ -117,7 +120,8 @@ class SweepCoordinator:
                 return self._estimated_time_text(priced, costs() if known is None else known)
 
             data = data_notes_by_topic(plan, folder.private_store)
-            price_table.print_price_of_plan(priced, statement, view, time_text, data)
+            width = score_width_text(priced, statement, request.class_shares)
+            price_table.print_price_of_plan(priced, statement, view, time_text, data, width)
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
         elsewhere = plan_run_elsewhere(priced, folder, statement)
@@ -155,7 +159,9 @@ class SweepCoordinator:
         if request.verb is not Verb.REHEARSE and request.data is not None and not request.data.is_dir():
             raise BadInput(f"Expected data={request.data} to be an existing folder.")
         ledger = None if request.verb is Verb.REHEARSE else self._ledger  # a rehearsal has an account of its own
-        return compose_plan_on_account(request.points, request.plan, ledger)
+        priced = compose_plan_on_account(request.points, request.plan, ledger)
+        notes = (*priced.plan.notes, ANYWAY_NOTE) if request.anyway else priced.plan.notes
+        return replace(priced, plan=replace(priced.plan, notes=notes))
 
     def resume(self) -> ExitCode:
         """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
@@ -198,6 +204,7 @@ class SweepCoordinator:
     def _charge_and_run_under_locks(self, priced: PricedPlan) -> ExitCode:
         search_class_for_plan(priced.plan)
         self._refuse_large_delta(priced)
+        self._refuse_useless_scores(priced)
         check_loggers_allowed_and_installed(self.request.loggers, priced.rule)
         if refusal := self.request.launcher_refusal_sentence(priced):
             raise BadInput(refusal)
@@ -224,6 +231,7 @@ class SweepCoordinator:
             view,
             lambda: self._estimated_time_text(priced, check.costs),
             data_notes_by_topic(plan, folder.private_store),
+            score_width_text(priced, statement, self.request.class_shares),
         )
         fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
         priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
@@ -441,6 +449,20 @@ class SweepCoordinator:
             statement = self._ledger.statement_or_none(priced.plan.account, priced.plan.id)
             if statement is None or not statement.attempts_of_plan(priced.plan.id).charges:
                 raise
+
+    def _refuse_useless_scores(self, priced: PricedPlan) -> None:
+        """Raises `BadInput` if no score would say anything, unless `--anyway` is given or the plan was charged."""
+        plan = priced.plan
+        statement = self._ledger.statement_or_none(plan.account, plan.id)
+        charged = statement is not None and bool(statement.attempts_of_plan(plan.id).charges)
+        if self.request.anyway or charged or plan.has_public_data:
+            return
+        width = score_width_of_plan(priced, statement, self.request.class_shares)
+        if width is not None and width.is_useless:
+            raise BadInput(
+                "Expected scores that say something; every interval of this search's would be as wide as the scale. "
+                f"{width.remedies_sentence()} --anyway charges and runs this one."
+            )
 
     def _write_plan_and_config(self, priced: PricedPlan, folder: SweepFolder) -> None:
         """Writes the plan and the configuration before the runs."""

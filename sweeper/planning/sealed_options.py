@@ -6,6 +6,7 @@ sizes make them useful.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,7 +88,8 @@ class AccountParts:
                 + ("set nothing aside" if parts is None else f"set {parts.share} in {parts.parts} parts aside")
                 + " at its first charge, and that never changes."
             )
-        terms = SealedTerms(parts=parts)
+        small = settings.sealed == AUTO and not earlier and parts is None
+        terms = SealedTerms(parts=parts, note=_too_few_units_sentence(config) if small else "")
         if settings.card is False:
             return terms
         why = _why_no_card(terms, points, earlier)
@@ -96,7 +98,7 @@ class AccountParts:
             raise BadInput(f"Expected plan.card={asked_card} to have a sealed part. {why}")
         if threshold is not None:
             _require_two_classes(threshold, points)
-        return replace(terms, card=not why, threshold=threshold, note=why if parts is not None else "")
+        return replace(terms, card=not why, threshold=threshold, note=why if parts is not None else terms.note)
 
 
 def compose_plan_with_unread_part(
@@ -180,15 +182,36 @@ def _why_no_card(terms: SealedTerms, points: Sequence[Point], earlier: Sequence[
     return "" if number_of_fresh_part(earlier, asked) is not None else NO_PART_LEFT
 
 
+def is_auto_useful(config: Mapping[str, Any]) -> bool:
+    """Whether `budget.sealed=auto` would set something aside for runs that set nothing aside yet."""
+    return SEALED not in config and _asked_parts(AUTO, config) is not None
+
+
+def _too_few_units_sentence(config: Mapping[str, Any]) -> str:
+    """Why `auto` sets nothing aside, and how many units it needs."""
+    units, share, of = _units_and_share_of_auto(config)
+    needed = math.ceil(LEAST * AUTO_PARTS / share)
+    return (
+        f"budget.sealed={AUTO} sets nothing aside: {AUTO_PARTS} parts of together {share:.0%} need {needed} declared "
+        f"{of}, {LEAST} for each part, and there are {units}. So there is no card."
+    )
+
+
+def _units_and_share_of_auto(config: Mapping[str, Any]) -> tuple[int, float, str]:
+    """The declared units that parts are cut from, the share of them that `auto` takes, and their noun."""
+    records = records_from_config(config)
+    if records.score.reads == "test":
+        return records.dataset.test_records, AUTO_SHARE_OF_PUBLIC, "test records"
+    return nominal_units(records.dataset), AUTO_SHARE, f"{records.dataset.unit}s"
+
+
 def _asked_parts(sealed: object, config: Mapping[str, Any]) -> SealedParts | None:
     """The parts that the settings ask a new account to set aside; None for none."""
     if sealed is None:
         return None
-    records = records_from_config(config)
-    public = records.score.reads == "test"
-    units = records.dataset.test_records if public else nominal_units(records.dataset)
+    units, share, of = _units_and_share_of_auto(config)
+    public = of == "test records"
     if sealed == AUTO:
-        share = AUTO_SHARE_OF_PUBLIC if public else AUTO_SHARE
         parts = SealedParts(share=share, parts=AUTO_PARTS, public=public)
         return parts if units * share / AUTO_PARTS >= LEAST else None
     if not isinstance(sealed, Mapping):

@@ -136,8 +136,8 @@ def unknown_option_sentence(options: Sequence[str], words: Sequence[str]) -> str
     ours = translate_foreign_override(key.replace("-", "_"), value, words)
     example = f"here {ours}" if ours else "as in privacy.epsilon=3"
     return (
-        f"Expected {option} as KEY=VALUE, {example}: the options are --again, --rules and --config-dir FOLDER, and "
-        "others of Hydra's."
+        f"Expected {option} as KEY=VALUE, {example}: the options are --again, --anyway, --rules, "
+        "--config-dir FOLDER, and others of Hydra's."
     )
 
 

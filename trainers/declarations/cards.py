@@ -129,8 +129,8 @@ class CardDetails(ABC):
         """What the noisy table tells."""
 
     @abstractmethod
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
-        """The counts of so many units in classes of equal size, this share of them right, or of the best quality."""
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
+        """The counts where classes have these sizes [classes], this share of them right, or of the best quality."""
 
     def cells_by_class(self, cells: int) -> Sequence[Sequence[int]]:
         """The cells of each class, of so many cells; empty where the target is no class."""
@@ -157,9 +157,9 @@ class _MetricDetails(CardDetails):
 
     metric: Metric
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
         """Those of the metric."""
-        return self.metric.likely_counts(classes, units, share) or ()
+        return self.metric.likely_counts(sizes, share)
 
     def count(
         self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
@@ -202,12 +202,12 @@ class LogOddsDetails(_MetricDetails):
         with model.register_forward_hook(shifted):
             yield
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
         """Spread evenly over the bins of either decision."""
-        each = units / classes / (self.metric.bins / 2)
         half = self.metric.bins // 2
-        right, wrong = (each * share,) * half, (each * (1 - share),) * half
-        return (*right, *wrong, *wrong, *right)
+        negative, positive = sizes[1 - self.metric.positive] / half, sizes[self.metric.positive] / half
+        lower, upper = (negative * share, positive * (1 - share)), (negative * (1 - share), positive * share)
+        return tuple(count for one in (0, 1) for side in (lower, upper) for count in (side[one],) * half)
 
     def cells_by_class(self, cells: int) -> Sequence[Sequence[int]]:
         """The bins of the negative class, and those of the positive one."""
@@ -318,9 +318,9 @@ class ErrorDetails(CardDetails):
 
     loss: NumberLoss
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
         """That share of the best."""
-        return units * share, units * (1 - share)
+        return sum(sizes) * share, sum(sizes) * (1 - share)
 
     def count(
         self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
@@ -345,9 +345,10 @@ class LabelDetails(CardDetails):
     loss: BinaryCrossEntropy
     names: tuple[str, ...]
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
         """The same pair for each label."""
-        return (units * share / self._scale, units * (1 - share) / self._scale) * len(self.names)
+        units = sum(sizes) / self._scale
+        return (units * share, units * (1 - share)) * len(self.names)
 
     def count(
         self, model: nn.Module, records: Records, device: torch.device | str, rng: np.random.Generator
@@ -403,7 +404,7 @@ def number_of_tables(details: CardDetails | None) -> int:
 
 def number_of_card_counts(details: CardDetails | None, classes: int) -> int:
     """The number of counts of both tables."""
-    return 2 + (0 if details is None else len(details.likely_counts(classes, 1, 1.0)))
+    return 2 + (0 if details is None else len(details.likely_counts((1,) * classes, 1.0)))
 
 
 def count_card_cells(

@@ -11,12 +11,14 @@ To add a metric: a frozen dataclass here, and its name in accounting/stored_name
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, tags_of_family_text
 from dpsweep.trainers.declarations.covering_intervals import auroc_interval, interval_of_mean_of_ratios
@@ -67,8 +69,8 @@ class Metric(Protocol):
         With `whole_units` a unit adds 1 to one cell, otherwise it adds fractions that sum to 1.
         """
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
-        """The counts [cells] of so many units in classes of equal size, this share of them right; None if unknown."""
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
+        """The counts [cells] of classes of these sizes [classes], where the metric has about the value `share`."""
 
 
 OTHER_NAMES: Mapping[str, str] = {
@@ -150,9 +152,9 @@ class BalancedAccuracy(MeanOfRatios):
         """Cell 2 * target for a wrong prediction, the next cell for a right one."""
         return 2 * targets + (outputs.argmax(dim=1) == targets)
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
-        """The same two counts for each class."""
-        return (units * (1 - share) / classes, units * share / classes) * classes
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
+        """The same share of each class right."""
+        return tuple(count for size in sizes for count in (size * (1 - share), size * share))
 
     def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
         """The mean recall, and for two classes each recall."""
@@ -173,10 +175,11 @@ class _ConfusionTable(MeanOfRatios):
         """Row by true class, column by predicted class."""
         return outputs.shape[1] * targets + outputs.argmax(dim=1)
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
         """Errors spread evenly over the other classes."""
-        cells = np.full((classes, classes), units * (1 - share) / classes / (classes - 1))
-        np.fill_diagonal(cells, units * share / classes)
+        own = np.asarray(sizes, dtype=float)
+        cells = np.repeat(own[:, None] * (1 - share) / (len(own) - 1), len(own), axis=1)
+        np.fill_diagonal(cells, own * share)
         return tuple(map(float, cells.ravel()))
 
 
@@ -275,9 +278,16 @@ class Auroc:
         place = ((finite + LOG_ODDS) / (2 * LOG_ODDS) * self.bins).long().clamp(max=self.bins - 1)
         return place + self.bins * (targets == self.positive)
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
-        """None: an area does not tell where in the bins the records are."""
-        return None
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...]:
+        """Log-odds of a model that says true probabilities: normal, with means apart by their variance.
+
+        *Source*: the area is Phi(d / sqrt(2)) where the means are d standard deviations apart.
+        """
+        std = math.sqrt(2) * float(ndtri(min(max(share, 0.501), 0.999)))
+        inner = ndtr((np.linspace(-LOG_ODDS, LOG_ODDS, self.bins + 1)[1:-1] + std**2 / 2) / std)
+        negatives = np.diff(np.concatenate([[0.0], inner, [1.0]]))
+        counts = (sizes[1 - self.positive] * negatives, sizes[self.positive] * negatives[::-1])
+        return tuple(map(float, np.concatenate(counts)))
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The trapezoidal area over the bins."""

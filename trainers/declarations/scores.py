@@ -215,8 +215,8 @@ class Score(ABC):
         """
         return {}
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
-        """The counts of so many units in classes of equal size, this share of them right; None if they are unknown."""
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...] | None:
+        """The counts where classes have these sizes [classes] and the score is about `share`; None if unknown."""
         return None
 
 
@@ -281,10 +281,10 @@ class _MetricScore(Score):
         right, wrong = (NoisyCount(value=count, std=std) for count in counts)
         return {ACCURACY: share_interval(right, wrong, level, whole_units=whole_units)}
 
-    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+    def likely_counts(self, sizes: Sequence[float], share: float) -> tuple[float, ...] | None:
         """Those of the metric."""
-        metric = self.measured
-        return (units * share, units * (1 - share)) if metric is None else metric.likely_counts(classes, units, share)
+        metric, units = self.measured, sum(sizes)
+        return (units * share, units * (1 - share)) if metric is None else metric.likely_counts(sizes, share)
 
 
 @dataclass(frozen=True, kw_only=True)

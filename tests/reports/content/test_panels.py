@@ -8,7 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dpsweep.reports.content.panels import MapPanel, Mark, build_map_panels, colour_scale_ends, mark_cells_below_scale
+from dpsweep.reports.content.panels import (
+    MapPanel,
+    Mark,
+    build_map_panels,
+    colour_scale_ends,
+    mark_cells_below_scale,
+    points_as_good_as_best_sentence,
+)
 from dpsweep.reports.content.sweep_table import State, read_sweep
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
@@ -131,3 +138,22 @@ def test_a_cell_far_below_the_rest_is_off_the_scale_and_says_so() -> None:
     scores = [0.90, 0.89, 0.88, 0.87, 0.86, 0.10]
     assert marks_of(scores, half=0.0)[-1] is Mark.BELOW
     assert Mark.BELOW not in marks_of([0.90, 0.70, 0.50, 0.30, 0.10], half=0.0)
+
+
+def test_nothing_is_ranked_by_scores_that_say_nothing() -> None:
+    """Intervals as wide as the scale: no star, no best, no "not significantly worse", and colours of that width."""
+    rows = pd.DataFrame(
+        [
+            {
+                **{"method": "dpsgd", "noise_multiplier": 1.0, "state": State.FINISHED, "lr": rate, "accuracy": score},
+                **{"accuracy_low": 0.0, "accuracy_high": 1.0, "records_error": None},
+            }
+            for rate, score in ((0.1, 0.02), (0.2, 0.98), (0.4, 0.5))
+        ],
+        dtype=object,
+    )
+    panels = build_map_panels(rows, ["lr"])
+    marks = [cell.mark for panel in panels for cell in panel.cells.values()]
+    assert sorted(marks) == [Mark.NONE, Mark.NONE, Mark.CHOSEN]
+    assert colour_scale_ends(panels) == (0.0, 1.0)
+    assert points_as_good_as_best_sentence(panels) == ""

@@ -63,6 +63,10 @@ def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(
     assert seen[0] == seen[1] == seen[2]
     assert books[0] == books[1] == books[2]
     assert budgets[0] == budgets[1] == budgets[2]
+    command = json.loads(seen[1]["report.json"])["repeat"]
+    assert command.startswith("dpsweep sweep dataset=... trainer=")
+    assert all(word in command for word in ("tuning=private_selection", "tuning.mean=3", "privacy.noise_multiplier="))
+    assert not any(word in command for word in ("digits", "seed", "/", here.plan.id)), "the public record alone"
     told = [content.decode() for name, content in seen[1].items() if not name.endswith((".png", ".pdf"))]
     text = " ".join(re.sub(r"<[^>]*>", " ", content) for content in told)
     for secret in ("59.9", "10.0 %", "failed<", "gone", "2026-01-01", "seconds", here.plan.id):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
@@ -44,7 +45,7 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
         (("tuning=noisy_max",), None),
         (
             ("tuning=composition", "score.fraction=0.03"),
-            "More scored records, fewer points, another metric or budget.sealed",
+            "More scored records, fewer points or another metric would tell more.",
         ),
     ],
 )
@@ -127,3 +128,44 @@ def test_a_card_says_how_well_it_will_tell_the_winner(
     assert within is not None
     assert int(within[2]) == units
     assert float(within[1]) == pytest.approx(points, rel=0.2)
+
+
+WEAK = (
+    *TABLE,
+    *("score.metric=auroc", "dataset.records=300", "sampler.batch_size=30", "privacy.epsilon=0.5"),
+    *("trainer.lr=0.1,0.2,0.4,0.8,1,2,3,4,5,6", "plan.class_shares=[.95,.05]", "steps=2", "page=false", "seed=1"),
+)
+"""A table of a few hundred patients, of whom one in twenty has died."""
+
+
+def test_the_plan_says_what_an_area_will_be_worth(compose_priced: Compose) -> None:
+    strong = compose_priced((*TABLE, "score.metric=auroc", "dataset.records=200000"))
+    equal = score_width_text(strong, None) or ""
+    declared = score_width_text(strong, None, (0.95, 0.05)) or ""
+    assert "if classes are of equal size: winner ±" in equal
+    assert "if classes are of the declared sizes: winner ±" in declared
+    (even, _), (rare, _) = (
+        [float(number) for number in re.findall(r"(?:winner|any other run) ±(\d+\.\d)", text)]
+        for text in (equal, declared)
+    )
+    assert even < rare < 50
+
+
+def test_a_search_whose_every_interval_is_the_whole_scale_is_refused_before_the_charge(
+    program: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "visits.csv").write_text("age,ill\n" + "".join(f"{20 + row % 60},no\n" for row in range(300)))
+    cli = {"module": "dpsweep.sweeper.commands.cli"}
+    planned = program("plan", *WEAK, **cli)
+    assert planned.returncode == 0, planned.stderr
+    assert "Every interval is as wide as the scale" in " ".join(planned.stdout.split())
+    refused = program("sweep", *WEAK, **cli)
+    assert refused.returncode == 2
+    (sentence,) = (line for line in refused.stderr.splitlines() if "as wide as the scale" in line)
+    assert all(word in sentence for word in ("as wide as the scale", "More scored records", "--anyway"))
+    assert not list(tmp_path.rglob("result.json"))
+    done = program("sweep", "--anyway", *WEAK, **cli)
+    assert done.returncode == 0, done.stderr
+    plans = [Plan.read(path) for path in tmp_path.rglob("plan.json")]
+    assert len({plan.id for plan in plans}) == 1, "--anyway is no part of a plan's identity"
+    assert any("--anyway" in note for plan in plans for note in plan.notes)

@@ -13,6 +13,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.card import SEALED, Card
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.interface import search_class_for_plan
+from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.planning.sealed_options import NO_PART_LEFT, OTHER_RECORDS
 from dpsweep.sweeper.trial.spec import declaration_from_config
 
@@ -194,3 +195,18 @@ def test_only_a_final_run_goes_without_a_score(compose_priced: Compose) -> None:
     assert not declaration_from_config(plan.final_runs[0].config).score.is_measured
     with pytest.raises(BadInput, match="Expected a score that is measured: only a final run"):
         declaration_from_config({**plan.trials[0].config, "score": {"kind": "unscored"}})
+
+
+def test_auto_says_when_it_sets_nothing_aside_and_is_not_recommended_there(compose_priced: Compose) -> None:
+    """Digits has 1797 records: a tenth in two parts would be 90 each."""
+    words = (*GRID, "score.fraction=0.03")
+    silent, asked = (compose_priced([*words, *more]) for more in ((), ("budget.sealed=auto",)))
+    (note,) = [note for note in asked.plan.notes if "sealed" in note]
+    assert "sets nothing aside" in note
+    assert "need 3000 declared records" in note
+    assert "there are 1797" in note
+    assert asked.plan.id == silent.plan.id
+    for priced in (silent, asked):
+        assert "sealed" not in (score_width_text(priced, None) or "")
+    large = compose_priced([*words, "dataset=mnist", "model=linear", "score.fraction=0.0003"])
+    assert "or budget.sealed=auto would tell more" in (score_width_text(large, None) or "")

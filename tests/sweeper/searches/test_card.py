@@ -94,7 +94,8 @@ def test_the_numbers_follow_from_the_released_counts(
     assert (told.value, told.low, told.high) == tuple(
         getattr(sweep.card.numbers[0], name) for name in ("value", "low", "high")
     )
-    assert told.chosen == sweep.results_by_trial[str(sweep.winner_id)].score_value
+    assert told.point is not None
+    assert told.point.value == sweep.results_by_trial[str(sweep.winner_id)].score_value
     units = sum(sweep.card.counts[:2])
     assert abs(units - 0.1 * 1797) < 6 * (0.09 * 1797 + 2 * std**2) ** 0.5
 
@@ -292,7 +293,7 @@ def test_noisy_max_tells_the_card_and_no_score_of_the_search(
     sweep = read_sweep(folder.root, ledger)
     told = told_score_of_run(sweep, str(sweep.winner_id))
     assert told is not None
-    assert told.chosen is None
+    assert told.point is None
     assert told.score_sentence == ""
     assert "sealed part 1 of 2, about 10 % of the records" in told.interval_sentence("accuracy")
     page = write_release(folder.root, ledger)

@@ -143,7 +143,7 @@ def test_several_labels_are_told_one_by_one_from_a_vector_of_norm_1(units: int) 
     change = details.count(Echo(), one_unit, torch.device("cpu"), np.random.default_rng(0))
     assert np.linalg.norm(change) <= 1 + 1e-9
     assert units or np.linalg.norm(change) == pytest.approx(1)
-    likely = numbers_of_card((360.0, 40.0, *details.likely_counts(3, 400, 0.9)), loss, SCORE, details, reading)
+    likely = numbers_of_card((360.0, 40.0, *details.likely_counts([400 / 3] * 3, 0.9)), loss, SCORE, details, reading)
     assert [round(one.value, 6) for one in likely] == [0.9] * 4
 
 
