@@ -266,6 +266,16 @@ class Statement:
         return tuple(entry for entry in self.entries if entry.kind in SPENDING)
 
     @property
+    def first_swept_plan(self) -> str | None:
+        """The plan of the first charge that is no cost from outside; None without any. Empty where no plan is known."""
+        return next((entry.plan for entry in self.charges if entry.kind != Kind.OUTSIDE), None)
+
+    @property
+    def has_outside_costs(self) -> bool:
+        """Whether costs of work outside dpsweep were recorded."""
+        return any(entry.kind == Kind.OUTSIDE for entry in self.entries)
+
+    @property
     def sealed_charges(self) -> tuple[SealedCharge | None, ...]:
         """What each charge says of sealed parts; None for one that may have read any unit."""
         return sealed_charges_of_entries(self.entries)

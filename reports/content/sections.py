@@ -128,7 +128,8 @@ def error_messages_of_failed_runs(sweep: Sweep) -> tuple[str, ...]:
 def budget_bar_segments(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
     """The account's epsilon as a bar: other sweeps, this one, and the remaining budget.
 
-    Empty for data declared public, whose budget is infinite.
+    Empty for data declared public, whose budget is infinite. Where an account adds up Renyi divergences, its charges
+    alone are more than the budget that they take, and the bar is as long as its parts.
     """
     if math.isinf(bill.budget[0]):
         return ()
@@ -137,7 +138,7 @@ def budget_bar_segments(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment,
         ("this sweep", Tone.OWN, bill.epsilon, facts["honest_epsilon"].text),
         ("left", Tone.LEFT, bill.left[0], facts["left_epsilon"].text),
     )
-    segments = bar_segments(parts, max(bill.budget[0], bill.reserved[0]))
+    segments = bar_segments(parts, max(bill.budget[0], sum(value for _, _, value, _ in parts)))
     return tuple(segment for segment in segments if segment.share > 0 or segment.tone is Tone.LEFT)
 
 

@@ -67,9 +67,13 @@ class Sheet:
         )
 
     def rows_as_dicts(self) -> list[dict[str, float | str]]:
-        """The rows by column, with each item's sort key, or its text if it has none."""
+        """The rows by column, with each item's sort key, or its text if it has none; equal headings get a number."""
+        names = [
+            f"{name} ({before + 1})" if (before := self.columns[:place].count(name)) else name
+            for place, name in enumerate(self.columns)
+        ]
         return [
-            {name: item.text if item.key is None else item.key for name, item in zip(self.columns, row, strict=True)}
+            {name: item.text if item.key is None else item.key for name, item in zip(names, row, strict=True)}
             for row in self.rows
         ]
 

@@ -26,6 +26,7 @@ REUSED = "Best scores are partly luck, and since an earlier sweep saw these reco
 LUCK = "Best scores are partly luck."
 WITHOUT_CLASSES = (NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS)
 """The names of scores of models that say more than one class of a record."""
+OUTSIDE = "The interval assumes that no work outside dpsweep, whose cost the account records, led to this search."
 USED = "score on records that an earlier sweep had scored"
 UNKNOWN = "No interval that covers the choice is known for this kind of score."
 
@@ -35,10 +36,10 @@ class ToldScore:
     """What is told of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
 
     `value` is the run's own score, or the card's number if there is a `card_part`, whose units chose nothing. `low` and
-    `high` are the ends of its interval, None if nothing covers the choice; `refusal` then says why. `point` is the
-    score of its point, which chose, None if it may not be shown, and `chosen_among` says what it was chosen among, also
-    if the choice was that of the whole plan; it is empty if nothing was chosen. `also` has further numbers, by label;
-    `scale` says scores.
+    `high` are the ends of its interval, None if nothing covers the choice; `refusal` then says why, and else what the
+    interval assumes. `point` is the score of its point, which chose, None if it may not be shown, and `chosen_among`
+    says what it was chosen among, also if the choice was that of the whole plan; it is empty if nothing was chosen.
+    `also` has further numbers, by label; `scale` says scores.
     """
 
     value: float
@@ -161,7 +162,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
         value=float(score["value"]),
         low=None if interval is None else interval[0],
         high=None if interval is None else interval[1],
-        refusal=REUSED if reused else UNKNOWN if interval is None else "",
+        refusal=REUSED if reused else UNKNOWN if interval is None else OUTSIDE * sweep.account.has_outside_costs,
         point=point,
         chosen_among=chosen_among,
         also={
@@ -212,7 +213,7 @@ def _interval_covering_choice(score: Mapping[str, Any]) -> tuple[float, float] |
 
 def _has_earlier_sweep_on_account(sweep: Sweep) -> bool:
     """Whether another plan was charged to the account before this one: its scores may have shaped this plan."""
-    return sweep.account.charges[0].plan != sweep.plan_id
+    return sweep.account.first_swept_plan != sweep.plan_id
 
 
 def _what_score_is(among: str, kind: str, *, is_final: bool) -> str:

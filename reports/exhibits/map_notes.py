@@ -21,6 +21,9 @@ from dpsweep.reports.content.panels import (
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.prices import accountant_panel_for_runs
 
+SHARES = frozenset({"momentum", "beta1", "beta2", "ema", "decay"})
+"""The names of settings that are shares of one, and go towards one by what is missing to it."""
+
 FEWEST = 3
 """The smallest number of values of an axis whose end says something about values beyond it."""
 
@@ -85,7 +88,8 @@ def _axis_ends_with_best_points(panels: Sequence[MapPanel]) -> Iterator[tuple[tu
 def _value_beyond_end(axis: Axis, end: object) -> float:
     """The next value of an axis of numbers: a step by ratio, for shares near one by that of what is missing to one.
 
-    >>> lr, momentum, offset = (Axis(key="", values=one) for one in ((0.1, 0.4), (0.9, 0.99), (-1, 0)))
+    >>> lr, offset = (Axis(key="trainer.lr", values=one) for one in ((0.1, 0.4), (-1, 0)))
+    >>> momentum = Axis(key="trainer.momentum", values=(0.9, 0.99))
     >>> _value_beyond_end(lr, 0.4), _value_beyond_end(lr, 0.1), _value_beyond_end(momentum, 0.99)
     (1.6, 0.025, 0.999)
     >>> _value_beyond_end(offset, 0)
@@ -93,7 +97,7 @@ def _value_beyond_end(axis: Axis, end: object) -> float:
     """
     values = [float(str(value)) for value in axis.values]
     last, inner = (values[0], values[1]) if end == axis.values[0] else (values[-1], values[-2])
-    if min(values) >= 0.5 and max(values) < 1:
+    if (axis.key or "").rpartition(".")[2] in SHARES and min(values) >= 0.5 and max(values) < 1:
         beyond = 1 - (1 - last) ** 2 / (1 - inner)
     else:
         beyond = last * last / inner if min(values) > 0 else 2 * last - inner

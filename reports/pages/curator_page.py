@@ -328,7 +328,7 @@ def render_page_as_html(page: Page) -> str:
 
 
 def to_json(page: Page) -> dict[str, Any]:
-    """Every number of the page with its source."""
+    """The price, statement, scores, tables and charges of the page, with their sources."""
     content: dict[str, Any] = replace_infinities_by_words(
         {
             "schema": SCHEMA,

@@ -76,7 +76,7 @@ def score_width_of_plan(
     """How well the winner's score and a cell of the map will be known; None if nothing is told.
 
     Classes have the declared `shares`, or are taken to be of equal size, since their sizes are private. `statement` has
-    the entries of this plan alone, so an account that has reserved something without one has had an earlier sweep.
+    all entries of the account, None before it is opened.
     """
     plan, discloses = priced.plan, priced.rule.discloses
     told_run = plan.trials[0] if plan.card is not None else plan.runs_that_may_be_handed_over[0]
@@ -94,7 +94,7 @@ def score_width_of_plan(
     told = _interval_of_score(told_run, level, shares)
     if told is None:
         return None
-    used = statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta)
+    used = statement is not None and statement.first_swept_plan not in (None, plan.id)
     run = _interval_of_score(told_run, SURE, shares) if shows_all and level < SURE else None
     return ScoreWidth(trial=told_run, winner=None if used else told, run=run, shares=shares, used=used)
 

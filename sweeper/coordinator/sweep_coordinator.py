@@ -120,7 +120,7 @@ class SweepCoordinator:
                 return self._estimated_time_text(priced, costs() if known is None else known)
 
             data = data_notes_by_topic(plan, folder.private_store)
-            width = score_width_text(priced, statement, request.class_shares)
+            width = score_width_text(priced, self._ledger.statement_or_none(plan.account), request.class_shares)
             price_table.print_price_of_plan(priced, statement, view, time_text, data, width)
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
@@ -231,7 +231,7 @@ class SweepCoordinator:
             view,
             lambda: self._estimated_time_text(priced, check.costs),
             data_notes_by_topic(plan, folder.private_store),
-            score_width_text(priced, statement, self.request.class_shares),
+            score_width_text(priced, self._ledger.statement_or_none(plan.account), self.request.class_shares),
         )
         fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
         priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
@@ -453,8 +453,8 @@ class SweepCoordinator:
     def _refuse_useless_scores(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if no score would say anything, unless `--anyway` is given or the plan was charged."""
         plan = priced.plan
-        statement = self._ledger.statement_or_none(plan.account, plan.id)
-        charged = statement is not None and bool(statement.attempts_of_plan(plan.id).charges)
+        statement = self._ledger.statement_or_none(plan.account)
+        charged = statement is not None and any(entry.plan == plan.id for entry in statement.charges)
         if self.request.anyway or charged or plan.has_public_data:
             return
         width = score_width_of_plan(priced, statement, self.request.class_shares)

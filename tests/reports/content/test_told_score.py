@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.interface import level_of_told_interval
+from dpsweep.reports.content.facts import page_facts_by_name, read_bill
+from dpsweep.reports.content.sections import budget_bar_segments
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.told_score import (
+    OUTSIDE,
     REUSED,
     UNKNOWN,
     USED,
@@ -160,3 +164,26 @@ def test_what_the_same_answer_reaches_is_known_by_some_metrics(
     plan = replace(sweep.plan, blocks=(replace(first, trials=(scored,)), *others))
     known = same_answer_interval(replace(sweep, plan=plan))
     assert known == (None if share is None else (share, share))
+
+
+def test_a_cost_from_outside_takes_no_interval_away(sweep_of: SweepOf, tmp_path: Path) -> None:
+    """It was no sweep; the interval says what it assumes of it."""
+    ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Guarantee(epsilon=1000.0, delta=1e-3)
+    ledger.open_account("digits", budget)
+    ledger.record_outside_cost("digits", replace(budget, epsilon=0.5, delta=1e-6), "a survey of last year")
+    made = tell(sweep_of(AXES))
+    sweep = read_sweep(made.folder, made.ledger)
+    told = told_score_of_run(sweep, str(sweep.winner_id))
+    assert told is not None
+    assert (told.low, told.high, told.refusal) == (0.61, 0.83, OUTSIDE)
+    assert "earlier sweep" not in told.score_sentence
+
+
+@pytest.mark.parametrize("others", [0.0, 900.0, 5000.0])
+def test_the_parts_of_a_budget_bar_end_where_it_ends(sweep_of: SweepOf, others: float) -> None:
+    """Where Renyi divergences add up, all charges together are more than the budget that they take."""
+    made = sweep_of(AXES)
+    sweep = read_sweep(made.folder, made.ledger)
+    bill = replace(read_bill(sweep), others=(others, 0.0))
+    segments = budget_bar_segments(bill, page_facts_by_name(sweep, bill))
+    assert sum(segment.share for segment in segments) <= 1 + 1e-12

@@ -13,6 +13,7 @@ from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.reports.content.panels import Mark, build_map_panels
 from dpsweep.reports.content.sweep_table import read_sweep
+from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits.map_notes import conclusion_sentence, reason_for_no_map
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
@@ -94,3 +95,14 @@ def test_an_end_that_is_only_as_good_as_the_inside_is_none(sweep_of: SweepOf, go
 def test_a_rule_without_a_map_says_what_gives_one() -> None:
     assert reason_for_no_map(Composition()) == ""
     assert "tuning=composition pays for every run and has a map" in reason_for_no_map(BestOfGrid())
+
+
+@pytest.mark.parametrize(("key", "wider"), [(LR, "=1.16"), ("trainer.momentum", "=0.967")])
+def test_learning_rates_below_one_are_no_shares_of_one(sweep_of: SweepOf, key: str, wider: str) -> None:
+    made = sweep_of({"dpsgd": {key: (0.5, 0.7, 0.9)}}, accuracy=lambda place: 0.5 + 0.2 * place)
+    assert f"widen the grid with {key}{wider}" in conclusion_of(made)
+
+
+def test_columns_with_equal_headings_stay_apart() -> None:
+    sheet = Sheet.from_cells("", ("run", "steps", "steps"), [("1", ("10", 10.0), ("7", 7.0))])
+    assert sheet.rows_as_dicts() == [{"run": "1", "steps": 10.0, "steps (2)": 7.0}]
