@@ -13,8 +13,8 @@ regularly whether its parent is still the same process.
 Processes that a script started and that left its group end with its run: they hold records of a run that is over. A
 process that calls `setsid`, and whose parent ends, becomes a child of init: neither its group nor its parent leads to
 it. So while a script runs, its job adopts orphans (`PR_SET_CHILD_SUBREAPER` of prctl(2)), and kills all that it has
-adopted when the script ends. A killed job can kill nothing. The coordinator then finds what is left by the variable
-that names the attempt in every process's environment. Linux only.
+adopted when the script ends; its own children share its session, and go on. A killed job can kill nothing. The
+coordinator then finds what is left by the variable that names the attempt in every process's environment. Linux only.
 
 The reader of standard output may go, as in `dpsweep sweep | head -1`: the rest is dropped, and the command goes on. A
 sweep must not stop because a pager was closed. Other errors of writing, such as a full disk, stay errors.
@@ -163,16 +163,17 @@ PROCESSES = Path("/proc")
 
 @contextmanager
 def adopt_orphans_and_kill_at_end() -> Iterator[None]:
-    """Within it this process adopts the orphans of its children; at its end it kills all children that it got within.
+    """Within it this process adopts the orphans of its children; at its end it kills those of other sessions.
 
-    Children that it had before are left alone. A process with rights of another user is left alone too.
+    What a program in a session of its own started can never enter this process's session: children in it are this
+    process's own, and are left alone. So are children that it had before, and processes with rights of another user.
     """
     if sys.platform != "linux":
         yield
         return
     import ctypes
 
-    libc, before, adopted = ctypes.CDLL(None), _child_process_ids(), ctypes.c_int()
+    libc, before, adopted = ctypes.CDLL(None), _children_outside_session(), ctypes.c_int()
     libc.prctl(GET_CHILD_SUBREAPER, ctypes.byref(adopted), 0, 0, 0)
     libc.prctl(SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     try:
@@ -194,7 +195,7 @@ def kill_processes_with_variable(name: str, value: str) -> None:
 def _kill_all_children_except(but: set[int]) -> None:
     """Kills children until there are no others: those of a killed child are adopted in turn."""
     spared = set(but)
-    while strays := _child_process_ids() - spared:
+    while strays := _children_outside_session() - spared:
         for pid in strays:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -205,12 +206,13 @@ def _kill_all_children_except(but: set[int]) -> None:
                 pass  # it has ended, and where this program ignores SIGCHLD, the system waits for it
 
 
-def _child_process_ids() -> set[int]:
-    """The children of this process."""
-    found = set()
+def _children_outside_session() -> set[int]:
+    """The children of this process that are in another session than it is."""
+    found, session = set(), os.getsid(0)
     for place in PROCESSES.glob("[0-9]*/stat"):
         with suppress(OSError):
-            if int(place.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+            _, parent, _, own, *_ = place.read_text().rpartition(")")[2].split()
+            if int(parent) == os.getpid() and int(own) != session:
                 found.add(int(place.parent.name))
     return found
 

@@ -49,6 +49,7 @@ class DatabaseSession(Protocol):
 
 DAMAGED = "is no readable ledger: {}."
 OUT_OF_REACH = "cannot be written or read: {}."
+BUSY = "is in use by another process, and is whole: {}. The same command goes on."
 REFUSED = "may not be written or read by this user: {}. The ledger is whole; its owner can grant the rights."
 """What an error says of a ledger, with the database's own message."""
 

@@ -25,7 +25,7 @@ _FAULTS: Mapping[str, str] = MappingProxyType(
         # a failed login, missing rights, a copy that is for reading alone
         **dict.fromkeys(("28", "42501", "25006"), databases.REFUSED),
         **dict.fromkeys(("53300", "53"), "has no room for another connection now, and is whole: {}."),
-        **dict.fromkeys(("55P03", "40"), "is in use by another process, and is whole: {}. The same command goes on."),
+        **dict.fromkeys(("55P03", "40"), databases.BUSY),
         **dict.fromkeys(("57", "08"), "cannot be written or read, because its server went away: {}."),
         **dict.fromkeys(
             ("26000", "42P05", "08P01"),

@@ -225,6 +225,8 @@ class SqliteFile:
         """What the error says of the ledger, by its code and its class."""
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             fault = databases.REFUSED
+        elif getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            fault = databases.BUSY
         elif isinstance(cause, sqlite3.OperationalError):
             fault = databases.OUT_OF_REACH
         else:

@@ -256,6 +256,7 @@ class Ledger:
         """Records that the last attempt at each trial resumes from its checkpoint, and returns receipts for that.
 
         It costs nothing: an attempt's steps are counted and priced beforehand, including steps that run twice.
+        Raises `ContractBroken` for a trial that never started, and for an attempt with a final end.
         """
         with self._write_transaction_on_open_account(account) as (lines, balance):
             receipts = []
@@ -264,6 +265,8 @@ class Ledger:
                 attempt = own.started[trial]
                 if not attempt:
                     raise ContractBroken(f"Trial {trial} was never started, so there is nothing to go on with.")
+                if own.final_end_record_of_attempt(trial, attempt) is not None:
+                    raise ContractBroken(f"Attempt {attempt} at trial {trial} has ended, so it does not resume.")
                 own.resumed[trial, attempt] += 1
                 body = bodies.Resumed(trial=trial, attempt=attempt, resume=own.resumed[trial, attempt])
                 entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)

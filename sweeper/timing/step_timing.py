@@ -362,9 +362,8 @@ class _ShapeTimer:
 
     def _seconds_of_curve_and_score(self) -> float:
         """Seconds of a run's curve and score: forward passes."""
-        import torch
-
         from dpsweep.trainers.data.interface import nominal_units
+        from dpsweep.trainers.declarations.scores import evaluation_mode
         from dpsweep.trainers.training.learning_curves import MOST
 
         declared, dataset = self.declared, self.declared.dataset
@@ -376,8 +375,7 @@ class _ShapeTimer:
             read += looks * min(MOST, dataset.records)
         examples = EXAMPLES if self.floating_point_operations_per_step > 1e10 else _SCORED
         inputs = self._random_model_inputs(min(_SCORED, examples))
-        self.model.eval()
-        with torch.no_grad():
+        with evaluation_mode(self.model):
             self.model(inputs[:2])
             seconds = seconds_of_one_step_call(lambda many: self.model(inputs[:many]), len(inputs), self.device)
         return seconds * read / len(inputs)

@@ -21,11 +21,14 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from dpsweep.accounting.durable_files import short_digest_of_json, write_json
 from dpsweep.accounting.printing import print_error
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import DAMAGE, non_negative
 from dpsweep.trainers.methods.script import is_script_config
 from dpsweep.trainers.user_modules import FINDER
@@ -310,8 +313,9 @@ class Speeds:
         }
 
     def _store_costs(self, costs: Mapping[str, Cost]) -> None:
-        stored = {**self._read_stored_costs(), **costs}
-        with suppress(OSError):  # a full disk must not cost a sweep its report
+        lock = FileLock(f"{self.path}.lock", mode=mode_with_group(self.path))
+        with suppress(OSError), lock:  # a full disk must not cost a sweep its report
+            stored = {**self._read_stored_costs(), **costs}
             lists = {key: [one for one in astuple(cost) if one is not None] for key, cost in stored.items()}
             write_json(self.path, lists)
 

@@ -38,7 +38,7 @@ from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
 from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
 from dpsweep.trainers.declarations.losses import CrossEntropy, Loss
-from dpsweep.trainers.declarations.scores import Score
+from dpsweep.trainers.declarations.scores import Score, evaluation_mode
 from dpsweep.trainers.engines.interface import trainable_parameters
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize
 from dpsweep.trainers.randomness import Streams, lattice_spacing
@@ -144,12 +144,8 @@ class Loop:
 
     def qualities(self, function: Any) -> NDArray[np.float64]:
         """The value of `function` on each record's outputs and target, one record alone at a time."""
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
-            values = [float(function(*self.outputs(row))[0]) for row in range(len(self.records))]
-        self.model.train(training)
-        return np.array(values)
+        with evaluation_mode(self.model):
+            return np.array([float(function(*self.outputs(row))[0]) for row in range(len(self.records))])
 
 
 @dataclass(kw_only=True, eq=False)

@@ -349,6 +349,9 @@ def _opened_zip_member(path: Path, file: str, stack: ExitStack) -> IO[bytes]:
 
 SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
+MOST_UNPACKED = 500_000_000
+"""The most bytes of a workbook's unpacked parts: its reader holds them all in memory."""
+
 
 def require_spreadsheet_reader(file: str) -> None:
     """Refuse a workbook where its reader is not installed."""
@@ -382,11 +385,18 @@ class Spreadsheet(TableOfTexts):
         yield header, ((place, row) for place, row in enumerate(rows[1:], start=2) if _is_filled(row))
 
     def _sheet_rows(self) -> list[list[str]]:
-        """The cells of the sheet as texts."""
+        """The cells of the sheet as texts; a workbook whose directory says that it is too large is not unpacked."""
         from python_calamine import CalamineWorkbook
 
         if not self._rows:
             try:
+                if zipfile.is_zipfile(self.path):
+                    with zipfile.ZipFile(self.path) as archive:
+                        size = sum(member.file_size for member in archive.infolist())
+                    if size > MOST_UNPACKED:
+                        raise ValueError(
+                            f"it unpacks to {size / 1e6:.0f} MB, more than {MOST_UNPACKED / 1e6:.0f}. Save the sheet as CSV"
+                        )
                 workbook = CalamineWorkbook.from_path(self.path)
                 sheets = workbook.sheet_names
                 if len(sheets) == 1:

@@ -137,14 +137,17 @@ def value_per_record(
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, without gradients; restores the previous mode at the end."""
+    """The model in evaluation mode, without gradients; each module has its own mode again at the end, also an error."""
     import torch
 
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    with torch.no_grad():
-        yield
-    model.train(training)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 class Score(ABC):

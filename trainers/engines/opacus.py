@@ -105,7 +105,7 @@ def _stored_grad_sample_or_zeros(parameter: nn.Parameter, examples: int) -> Tens
 @contextmanager
 def _hooked_model(model: nn.Module) -> Iterator[nn.Module]:
     """The model with Opacus' hooks, in training mode; all changes are undone at the end."""
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     hooked = GradSampleModule(model, loss_reduction="sum", strict=True)
     try:
         with warnings.catch_warnings():
@@ -113,8 +113,9 @@ def _hooked_model(model: nn.Module) -> Iterator[nn.Module]:
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             yield hooked.train()
     finally:
-        hooked.to_standard_module().train(training)
+        hooked.to_standard_module()
         model.zero_grad(set_to_none=True)
-        for module in model.modules():
+        for module, training in modes:
+            module.training = training
             for leftover in ("activations", "max_batch_len"):
                 module.__dict__.pop(leftover, None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.declarations.scores import records_per_forward_pass
+from dpsweep.trainers.declarations.scores import evaluation_mode, records_per_forward_pass
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.methods.transforms import LENGTH_SHARE
 
@@ -111,17 +111,15 @@ def _mean_quality_and_loss(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss
 ) -> tuple[float | None, float | None]:
     """The mean quality and the mean loss of the first records."""
-    count, training = min(MOST, len(records)), model.training
+    count = min(MOST, len(records))
     size = records_per_forward_pass(model, records.input_shape, tuple(records.labels.shape[1:]), device, _CHUNK)
     totals = torch.zeros(2, dtype=torch.float64)
-    model.eval()
-    with torch.no_grad():
+    with evaluation_mode(model):
         for start in range(0, count, size):
             part = slice(start, min(start + size, count))
             outputs, targets = model(records.inputs(part, device)), records.targets(part, device)
             sums = loss.quality(outputs, targets).sum(), loss(outputs, targets)
             totals += torch.stack([value.double().cpu() for value in sums])
-    model.train(training)
     quality, mean = map(_finite_or_none, (totals / count).tolist())
     return quality, mean
 

@@ -192,7 +192,10 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
 
 def test_waiting_for_a_file_that_is_busy_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "LOCK_SECONDS", 0.05)
-    with closing(_read(tmp_path / "ledger.sqlite")), pytest.raises(LedgerDamaged, match="locked"):
+    with (
+        closing(_read(tmp_path / "ledger.sqlite")),
+        pytest.raises(LedgerDamaged, match="in use by another process, and is whole: database is locked"),
+    ):
         Ledger(tmp_path / "ledger.sqlite").open_account("digits", BUDGET)
 
 

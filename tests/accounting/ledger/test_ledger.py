@@ -152,6 +152,18 @@ def test_going_on_costs_nothing_and_needs_a_start(ledger: Ledger) -> None:
     assert ledger.statement("digits").number_of_started_attempts("p", "a") == 1
 
 
+def test_an_attempt_that_has_ended_does_not_resume(ledger: Ledger) -> None:
+    charge(ledger)
+    start(ledger, "a")
+    for resume, status in enumerate(("interrupted", "finished")):
+        ended = Ended(trial="a", attempt=1, resume=resume, realised={"status": status})
+        if resume:
+            ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"])
+        ledger.record_ended_attempts("digits", plan="p", ended=[ended])
+    with pytest.raises(ContractBroken, match="Attempt 1 at trial a has ended"):
+        ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"])
+
+
 def test_settling_never_refunds_and_is_written_once(ledger: Ledger) -> None:
     charge(ledger)
     before = ledger.statement("digits").reserved_epsilon_and_delta

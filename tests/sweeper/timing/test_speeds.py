@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import (
     Cost,
@@ -26,6 +28,7 @@ from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.training import loop
+from tests.accounting.books import processes
 from tests.sweeper.search_programs import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -205,3 +208,18 @@ def test_a_step_whose_time_is_known_is_tried_and_not_timed(
     monkeypatch.setattr(broken, steps[broken], lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         time_training_steps_of_shapes([shape], "cpu", 1, 1, [known])
+
+
+def _store_times(pipe: Connection, speeds: Speeds, plans: Sequence[Plan]) -> None:
+    for plan in plans:
+        speeds.store_median_speeds_of_results(plan.trials, [result_of(trial, 0.5) for trial in plan.trials])
+    pipe.send("done")
+
+
+def test_sweeps_that_end_at_once_keep_each_others_times(compose_priced: Compose, tmp_path: Path) -> None:
+    plans = [compose_priced([*GRID, f"sampler.batch_size={size}"]).plan for size in (8, 9, 10)]
+    speeds = [Speeds(path=tmp_path / "speeds.json", device="cpu", threads=number, most=1) for number in range(1, 5)]
+    with processes(_store_times, [(one, plans) for one in speeds]) as pipes:
+        assert [pipe.recv() for pipe in pipes] == ["done"] * 4
+    configs = [config for plan in plans for config in configs_of_plan_runs(plan)]
+    assert None not in [one.costs_if_all_known_else_none(configs) for one in speeds]

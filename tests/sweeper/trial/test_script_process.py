@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 SLEEPER = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(999)']).pid)"
 
 
-def run(folder: Path, program: str, *, stop: bool = False) -> tuple[int, str]:
+def run(folder: Path, program: str, *, should_stop: Callable[[], bool] = lambda: False) -> tuple[int, str]:
     (folder / "work").mkdir()
     (folder / "script.py").write_text(program)
     status = run_script_and_return_exit_status(
@@ -32,7 +33,7 @@ def run(folder: Path, program: str, *, stop: bool = False) -> tuple[int, str]:
         script_environment_variables(folder, [], device="cpu", threads=1),
         folder=folder,
         output=folder / "script.log",
-        should_stop=lambda: stop,
+        should_stop=should_stop,
     )
     return status, (folder / "script.log").read_text()
 
@@ -59,6 +60,23 @@ def test_what_left_the_group_of_a_script_is_killed_when_the_script_ends(tmp_path
         assert is_gone(int(printed))
         assert another.poll() is None, "children that are not the script's go on"
         another.kill()
+
+
+def test_a_child_that_the_job_starts_while_a_script_runs_goes_on(tmp_path: Path) -> None:
+    """What runs in the job beside the script, such as a library's helper, is none of the script's."""
+    helpers: list[subprocess.Popen[bytes]] = []
+
+    def start_helper() -> bool:
+        if not helpers:
+            helpers.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"]))
+        return False
+
+    run(tmp_path, "import time; time.sleep(.2)", should_stop=start_helper)
+    try:
+        assert helpers[0].poll() is None
+    finally:
+        helpers[0].kill()
+        helpers[0].wait()
 
 
 def stray_of(folder: Path) -> subprocess.Popen[bytes]:
@@ -110,11 +128,11 @@ time.sleep(999)
 
 
 def test_a_stop_request_waits_until_the_script_listens(tmp_path: Path) -> None:
-    assert run(tmp_path, LISTENER, stop=True) == (75, "heard\n")
+    assert run(tmp_path, LISTENER, should_stop=lambda: True) == (75, "heard\n")
 
 
 def test_a_script_that_never_listens_runs_to_its_end(tmp_path: Path) -> None:
-    assert run(tmp_path, "import time; time.sleep(0.5); print('done')", stop=True) == (0, "done\n")
+    assert run(tmp_path, "import time; time.sleep(0.5); print('done')", should_stop=lambda: True) == (0, "done\n")
 
 
 def test_an_error_in_the_job_ends_the_script(tmp_path: Path) -> None:

@@ -344,6 +344,17 @@ def test_a_workbook_is_read_as_it_shows(tmp_path: Path) -> None:
         table.verify(tmp_path)
 
 
+def test_a_workbook_that_unpacks_to_more_than_memory_is_refused_by_its_directory(tmp_path: Path) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / "visits.xlsx", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("xl/worksheets/sheet1.xml", "w") as sheet,
+    ):
+        for _ in range(600):
+            sheet.write(bytes(10**6))
+    with pytest.raises(BadInput, match=r"visits\.xlsx .* unpacks to 600 MB, more than 500\. Save the sheet as CSV"):
+        dataclasses.replace(TABLE, file="visits.xlsx").verify(tmp_path)
+
+
 def parquet(folder: Path, name: str, **columns: Any) -> None:
     pa = pytest.importorskip("pyarrow", reason="needs pip install 'dpsweep[arrow]'")
     import pyarrow.parquet

@@ -210,6 +210,27 @@ def test_a_measurement_leaves_the_model_and_the_global_generator_alone() -> None
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+class _Failing(nn.Module):
+    """A model that fails on records, beside a frozen part that is always in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.free = nn.Dropout().eval(), nn.Linear(1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no pass")
+
+
+def test_after_an_error_each_module_has_its_own_mode_again() -> None:
+    model = _Failing()
+    with pytest.raises(RuntimeError, match="no pass"):
+        quality_per_record(model, judged(1, 1)[1], "cpu", CROSS_ENTROPY)
+    assert [model.training, model.free.training, model.frozen.training] == [True, True, False]
+    whole = nn.Sequential(nn.Dropout().eval(), judged(1, 1)[0])
+    quality_per_record(whole, judged(1, 1)[1], "cpu", CROSS_ENTROPY)
+    assert [whole.training, whole[0].training, whole[1].training] == [True, False, True]
+
+
 def test_a_model_that_predicts_nan_still_has_a_score() -> None:
     model, records = judged(7, 3)
     with torch.no_grad():
