@@ -395,7 +395,7 @@ class Spreadsheet(TableOfTexts):
                         size = sum(member.file_size for member in archive.infolist())
                     if size > MOST_UNPACKED:
                         raise ValueError(
-                            f"it unpacks to {size / 1e6:.0f} MB, more than {MOST_UNPACKED / 1e6:.0f}. Save the sheet as CSV"
+                            f"it unpacks to {size / 1e6:.0f} MB, more than {MOST_UNPACKED / 1e6:.0f}: save it as CSV"
                         )
                 workbook = CalamineWorkbook.from_path(self.path)
                 sheets = workbook.sheet_names
