@@ -152,7 +152,7 @@ def test_every_file_of_the_page_is_planned_swept_and_released_by_patient(
     assert planned.returncode == 0, planned.stderr
     assert "per patient" in re.sub(r"\s+", " ", planned.stdout)
     assert ledger.account_names() == ()
-    done = program("sweep", *line(name), module=CLI)
+    done = program("sweep", *line(name), "--anyway", module=CLI)
     folder = folder_of(done)
     assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     assert ledger.statement(name).budget.unit == "patient"
@@ -181,7 +181,7 @@ def test_frozen_features_and_disjoint_parts_keep_patients_together(
         *("features=module", f"features.weights={file}", f"features.sha256={sha256_of_file_or_folder(file)}"),
         *(f"features.size={SIZE}", "features.trained_on='invented numbers'", f"tuning={tuning}"),
     )
-    folder = folder_of(program("sweep", *line(name, *features, "sampler.batch_size=4"), module=CLI))
+    folder = folder_of(program("sweep", *line(name, *features, "sampler.batch_size=4"), "--anyway", module=CLI))
     assert "results" in verify_sweep_folder_and_describe(folder, ledger)
     kept = [path for path in (declared / "frozen-features").rglob("*.safetensors") if path.stem != "probes"]
     assert kept
@@ -208,7 +208,7 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_charged(
     name: str, declared: Path, program: Program, ledger: Ledger
 ) -> None:
     SPOILT[name](declared)
-    done = program("sweep", *line(name), module=CLI)
+    done = program("sweep", *line(name), "--anyway", module=CLI)
     assert done.returncode == 2, done.stderr
     refusal, code = done.stderr.strip().splitlines()
     assert re.fullmatch(r"Expected [^.]+(\.[^ .]+)*[^.]+\.", refusal), refusal
@@ -220,7 +220,7 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_charged(
 def test_classes_and_sizes_must_be_declared(missing: str, declared: Path, program: Program, ledger: Ledger) -> None:
     text = re.sub(rf"^  {missing}: .*\n", "", FILES["photos"], flags=re.MULTILINE)
     (declared / "dataset" / "photos.yaml").write_text(text)
-    done = program("sweep", *line("photos"), module=CLI)
+    done = program("sweep", *line("photos"), "--anyway", module=CLI)
     assert done.returncode == 2, done.stderr
     assert f"  dataset.{missing}=  " in done.stderr
     assert ledger.account_names() == ()

@@ -29,6 +29,7 @@ from dpsweep.trainers.models.checks import check_vocabulary_fits_model, require_
 from dpsweep.trainers.models.weights import construct_user_model, load_weights_into_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams
 from tests.exactness import rows_alone
+from tests.trainers.gradients import units_of_sizes
 from tests.trainers.loops import CLASSES as LOOP_CLASSES
 from tests.trainers.loops import RUN, some_records
 from tests.trainers.loops import SHAPE as LOOP_SHAPE
@@ -62,7 +63,7 @@ def test_norms_are_those_of_a_loop_over_single_examples(engine: Any, name: str) 
 @pytest.mark.parametrize("name", MODELS)
 def test_so_they_are_in_float32_and_for_units_of_several_examples(name: str) -> None:
     model, examples = made(MODELS[name]), batch(8, torch.float32)
-    units = Minibatch(examples.inputs, examples.targets, sizes=(3, 1, 4))
+    units = units_of_sizes(examples.inputs, examples.targets, (3, 1, 4))
     _, norms = Vmap().bounded_gradient_sum_and_norms(model, units, Task(transform=Clip(clip_norm=1.0), chunk=3))
     rows = rows_alone(model.double(), examples.inputs.double(), examples.targets)
     means = torch.stack([rows[first:last].mean(dim=0) for first, last in ((0, 3), (3, 4), (4, 8))])
