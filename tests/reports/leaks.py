@@ -39,4 +39,4 @@ def secrets_of(made: Any) -> set[str]:
     opening = made.folder / "curator" / "opening.json"
     if opening.exists():
         found.add(json.loads(opening.read_text())["salt"])
-    return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes", "dpsweep sweep"}
+    return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes"}

@@ -18,11 +18,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     PlanEvent,
     are_same_events,
-    leaves_with_counts,
     number_of_steps,
     repeat,
     shuffled_gaussian,
 )
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -205,9 +205,9 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
     assert steps_spent_by_attempt(both(tmp_path), trial, 1) == 2 * PERIOD
     steps = resume_step_log(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))
-    assert are_same_events(outcome.realised_event, event.training)
+    assert are_same_events(outcome.event, event.training)
     assert steps_spent_by_attempt(both(tmp_path), trial, 1) == number_of_steps(outcome.event) == 4 * PERIOD
-    assert has_enough_and_only_declared_steps(outcome.realised_event, event.training, least=RUN.steps)
+    assert has_enough_and_only_declared_steps(outcome.event, event.training, least=RUN.steps)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_plan_charges_epochs_and_those_that_may_be_lost(
     compose_priced: Callable[[Sequence[str]], PricedPlan],
 ) -> None:
     plan = compose_priced([*LINE, "checkpoint.every=6", "checkpoint.resumes=2"]).plan
-    ((leaf, count),) = leaves_with_counts(plan.trials[0].event.training)
+    ((leaf, count),) = mechanisms_with_counts(plan.trials[0].event.training)
     assert (leaf.steps, count, plan.trials[0].config["steps"]) == (2, (60 + 2 * 6) // 2, 60)
 
 
