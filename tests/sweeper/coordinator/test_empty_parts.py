@@ -93,3 +93,16 @@ def says_nothing(program: Program, done: subprocess.CompletedProcess[str]) -> No
     for page in pages:
         assert "sweep is noise alone" not in page.read_text()
         assert '"empty"' not in page.read_text()
+
+
+@pytest.mark.parametrize("units", [(), PATIENTS], ids=["records", "patients"])
+def test_more_than_have_places_are_refused_before_the_charge(
+    program: Program, ledger: Ledger, tmp_path: Path, units: tuple[str, ...]
+) -> None:
+    write(tmp_path, 450)
+    refused = program(*TABLE, *units)
+    assert refused.returncode == 2
+    key = "units to be about the number of patients" if units else "records to be about the number of records"
+    assert f"Expected dataset.{key} of visits: a part has more than" in refused.stderr
+    assert ("equal records share a part" in refused.stderr) == (not units)
+    assert ledger.account_names() == ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.places import batch_places, most_units
+from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.generated import Generated
 from dpsweep.trainers.declarations.scores import PrivateHoldout, PublicTest, Score
 from dpsweep.trainers.features.extracted import Extracted
@@ -17,6 +21,7 @@ from dpsweep.trainers.training.run_records import RecordStore, RunRecords
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 SEALED = {"share": 0.2, "parts": 2}
 PART = {"share": 0.25, "use": "search"}
+SECRET = {"secret": True}
 HERE = RecordStore(folder=None)
 
 
@@ -93,3 +98,31 @@ def test_frozen_features_are_not_computed_without_a_device() -> None:
     records = records_of_run(dataset=Extracted(of=pictures, extractor=Scattering(groups=27, norm=4.0, size=81 * 49)))
     with pytest.raises(ContractBroken, match="Expected frozen features for some, as declared"):
         records.load_split(HERE)
+
+
+class More(Generated):
+    """More records than it declares."""
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        return replace(self, records=1300).load(folder) if self.records == 1000 else super().load(folder)
+
+
+@pytest.mark.parametrize(
+    "cuts", [{}, {"part": PART}, {"part": PART | {"use": "final"}}, {"sealed": SEALED}, {"part": PART | SECRET}]
+)
+def test_more_records_than_have_places_are_refused_and_never_trained(cuts: dict[str, Any]) -> None:
+    declared = {"name": "some", "records": 1000, "test_records": 0, "shape": (4,), "classes": 2, "unit": "record"}
+    records_of_run(ADD, dataset=Generated(**declared), **cuts).require_places(HERE)
+    records = records_of_run(ADD, dataset=More(**declared), **cuts)
+    with pytest.raises(BadInput, match=r"^Expected dataset\.records to be about the number of records of some: a part"):
+        records.require_places(HERE)
+    if not cuts:
+        with pytest.raises(ContractBroken, match="about as many records of some as were charged"):
+            records.load_split(HERE)
+
+
+def test_a_secret_part_has_places_for_what_its_coins_may_choose() -> None:
+    whole, part = records_of_run(ADD), records_of_run(ADD, part=PART | SECRET)
+    assert part.most_training_units == batch_places(whole.nominal_training_units, 0.25) > 3 * 0.25 * 1000 / 2
+    assert whole.most_training_units == most_units(900)
+    assert part.most_held_out_units == batch_places(100, 0.25)
