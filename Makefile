@@ -78,7 +78,7 @@ plan: $(STAMP) $(FEATURES) ## what that sweep would cost, and how long it would 
 advise: $(STAMP) $(FEATURES) ## what an epsilon would buy under each way of searching, as measured (DATASET= ARGS="privacy.epsilon=3")
 	@$(BIN)/dpsweep advise $(OVERRIDES)
 
-audit: $(STAMP) $(FEATURES) ## attack what that sweep would run, on generated records: a lower bound beside the price (ARGS=)
+audit: $(STAMP) $(FEATURES) ## compute again what that sweep would run, on generated records, and attack it (ARGS=)
 	@$(BIN)/dpsweep audit $(OVERRIDES)
 
 report: $(STAMP) ## render each finished sweep again, or several side by side (OUTPUT="sweeps/mnist_5k/A sweeps/mnist_5k/B")

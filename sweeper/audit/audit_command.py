@@ -94,7 +94,7 @@ def sentences_below_table(record: AuditRecord) -> Iterator[str]:
     yield f"the whole search is charged {epsilon_text_rounded_up(record.charge)}"
     yield from record.notes
     yield from (f"NOT AS DECLARED: {sentence}" for sentence in record.contradictions)
-    if not record.contradictions:
+    if record.comparisons and not record.contradictions:
         yield (
             "Everything in this table is as declared. A right program fails it with a probability below "
             f"{FALSE_ALARM:.0e}; docs/audit.md lists the mistakes that it finds, and those that it does not."

@@ -240,26 +240,6 @@ def run_scripts_and_write_results(
             results.write_final_result(session, replace(result, seconds=time.perf_counter() - clock))
 
 
-def run_script_and_return_predictions(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
-    """Runs the script of a claimed session on these records; its predictions for the records that are scored.
-
-    Nothing is scored, and nothing of the script is kept. Raises `ContractBroken` if it reports no run, or another one
-    than was declared.
-    """
-    blank = results.failed_result_template_before_training(session, machine, results.utc_timestamp())
-    run = _ScriptRun(session=session, machine=machine, should_stop=lambda: False, blank=blank)
-    content, log = read_unchanged_script_content(run._declared_script), run._begin_or_resume_step_log()
-    with temporary_session_folder(PrivateStore.from_record_folder(session.place.record), session.trial.id) as folder:
-        status = run._hand_over_records_and_run_script(folder, content, log, data)
-        if status or not (folder / REPORT_FILE).exists():
-            raise ContractBroken(_sentence_why_script_left_no_result(status))
-        reported = run._dp_event_in_script_report(folder)
-        taken = _read_report(folder).get("taken")
-        declaration = session.declaration
-        check_reported_event(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
-        return run._read_predictions(folder, len(scored_records_of_split(declaration.score, data)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _ScriptRun:
     """One session of a script."""

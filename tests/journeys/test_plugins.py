@@ -104,11 +104,9 @@ def audit(priced, settings, machine, rng):
         plan=priced.plan.id,
         confidence=settings.confidence,
         charge=priced.quote.epsilon,
+        price=priced.quote.epsilon,
         delta=priced.plan.delta,
-        records=settings.data,
-        trainings=settings.trainings,
-        findings=(),
-        floating_point=0,
+        comparisons=(),
         notes=("The board looked at nothing.",),
     )
 '''
@@ -261,7 +259,7 @@ def test_the_current_folder_is_no_distribution(start: list[str], tmp_path: Path,
             ("plan", *SWEEP, *LIGHT, "logger=evil"),
             "Expected logger=evil to be one of mlflow, none, tensorboard, wandb.",
         ),
-        (("audit", *SWEEP, *LIGHT, "audit.by=evil"), "Expected audit.by=evil to be one of canaries."),
+        (("audit", *SWEEP, *LIGHT, "audit.by=evil"), "Expected audit.by=evil to be one of recompute."),
     ):
         done = subprocess.run(
             [sys.executable, *start, *words],
