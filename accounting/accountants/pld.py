@@ -258,7 +258,9 @@ class Pld:
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
         return (
-            separate if separate is not None else max(0.0, self.profile_on_finest_grid(event, adjacency).epsilon(delta))
+            separate
+            if separate is not None
+            else max(0.0, self._profile_on_finest_grid(event, adjacency).epsilon(delta))
         )
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
@@ -273,7 +275,7 @@ class Pld:
         kinds = {(step.sample_rate, step.noise_multiplier) for step in steps}
         if others or len(limit_noise_levels_of_steps(steps, KINDS_OF_STEP)) < len(kinds):
             return 0.0
-        profile = self.profile_on_finest_grid(event, adjacency, FINER)
+        profile = self._profile_on_finest_grid(event, adjacency, FINER)
         forced = 0.0
         if isinstance(profile, (GaussianProfile, OneStep)):
             forced = profile.epsilon(delta * (1 + 3 * CLOSED_FORM))
@@ -281,7 +283,7 @@ class Pld:
             forced = profile.epsilon_lower_bound(delta)
         return max(0.0, forced * (1 - RELATIVE) - 1e-9) if math.isfinite(forced) else 0.0
 
-    def profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
+    def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
         """The profile; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
 
         A search asks for a whole profile, which takes too many tilts on that grid.

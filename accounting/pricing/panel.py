@@ -109,7 +109,7 @@ class Panel:
         profiled = next((one for one in (*self.claimants, *self.witnesses) if isinstance(one, Pld)), None)
         parts = event.events_by_population.values()
         try:
-            profiles = [profiled.profile_on_finest_grid(part, adjacency) for part in parts if profiled is not None]
+            profiles = [profiled.profile(part, adjacency) for part in parts if profiled is not None]
             return max(map(total_variation_of_profile, profiles), default=None)
         except UnsupportedEvent:
             return None

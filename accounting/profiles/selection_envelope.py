@@ -57,7 +57,7 @@ import numpy as np
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import EachPoint, Tries
 from dpsweep.accounting.notation import delta_text_rounded_down
-from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Least, Nothing, Profile, invert_profile
+from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Nothing, Profile, invert_profile
 
 CELLS = 300_000
 """Candidates for the ends of cells of u, uniform in the logit of u."""
@@ -273,15 +273,19 @@ FARTHEST_PAIR = 6.0
 def total_variation_of_profile(profile: Profile) -> float:
     """An upper bound on the total variation between neighbours: delta at epsilon 0, where a bound is tight there.
 
-    Each direction bounds the total variation of both. That of a search is smaller by its delta at larger epsilons.
+    Each direction bounds the total variation of both. The bound on a search is not tight at 0, but its delta at larger
+    epsilons bounds the total variation too.
     *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.4: it is at most (exp(epsilon) - 1
     + 2 delta) / (exp(epsilon) + 1).
     """
-    if isinstance(profile, Least):
-        return min(map(total_variation_of_profile, profile.inner))
-    at = np.linspace(0.0, FARTHEST_PAIR, 13 if isinstance(profile, BestOf) else 1)
     one_direction: Any = getattr(profile, "directions", (profile,))[0]
-    return float(min(1.0, ((np.expm1(at) + 2 * one_direction.delta(at)) / (np.exp(at) + 1)).min() * (1 + VALUE)))
+
+    def bounds_at(epsilons: np.ndarray) -> np.ndarray:
+        return np.asarray((np.expm1(epsilons) + 2 * one_direction.delta(epsilons)) / (np.exp(epsilons) + 1))
+
+    first, second = bounds_at(np.array([0.0, 1.0]))
+    least = first if first < second else bounds_at(np.linspace(0.0, FARTHEST_PAIR, 13)).min()
+    return float(min(1.0, least * (1 + VALUE)))
 
 
 @lru_cache(maxsize=FEW_RUNS)
