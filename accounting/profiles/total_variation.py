@@ -18,8 +18,8 @@ RELATIVE = 1e-9
 def total_variation_of_profile(profile: Profile) -> float:
     """Delta at epsilon 0, or what it is at most by delta at another epsilon, where a bound is not tight at 0.
 
-    *Guarantee*: an upper bound; each direction bounds the total variation of both. The bound on a search is not tight at
-    0, but its delta at larger epsilons bounds the total variation too.
+    *Guarantee*: an upper bound; each direction bounds the total variation of both. The bound on a search is not tight
+    at 0, but its delta at larger epsilons bounds the total variation too.
     *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.4: it is at most
     (exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1).
     """

@@ -42,7 +42,7 @@ def management_plan_text(priced: PricedPlan, folder: str) -> str:
         "Models that will be trained": _model_lines(priced),
         "What may leave, and on which conditions": _export_lines(priced, folder),
         "Further mitigations": (
-            "`dpsweep audit` computes again what this plan would run, on generated records, before anything is charged.",
+            "`dpsweep audit` computes again what this plan would run, on generated records, before the charge.",
             f"`dpsweep verify {folder}` compares the sweep and its release with the ledger; `dpsweep check PACKAGE` "
             "recomputes the price from the released package, for whoever receives it.",
             f"Not covered by the price: {NOT_COVERED[:1].lower()}{NOT_COVERED[1:]}",
