@@ -37,7 +37,7 @@ Probability = Annotated[float, probability]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Stored):
+class Compared(Stored):
     """A comparison of `compared` numbers of what ran with what was declared; `value` is the farthest, at `place`.
 
     `expected` says in words what it should be. `p_value`, corrected for all that were compared, tells how likely so
@@ -70,7 +70,7 @@ class AuditRecord(Stored):
     plan: str
     charge: Amount
     delta: Annotated[float, fraction]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Compared, ...]
     confidence: Annotated[float, fraction]
     price: Amount
     canaries: Count = 0
@@ -105,7 +105,7 @@ class AuditRecord(Stored):
         write_json(path, {"format": FORMAT} | self.to_json() | {DERIVED[0]: bool(self.contradictions)})
 
 
-def false_alarm_of_each(comparisons: tuple[Comparison, ...]) -> float:
+def false_alarm_of_each(comparisons: tuple[Compared, ...]) -> float:
     """The false alarm of each test, and of the attack."""
     return FALSE_ALARM / (1 + sum(one.p_value is not None for one in comparisons))
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dpsweep.accounting.audit_record import Comparison
+from dpsweep.accounting.audit_record import Compared
 
 PAIRED = 1024
 """At most so many numbers, evenly spaced from the first to the last, are compared in pairs."""
@@ -65,7 +65,7 @@ class ReleasedNoise:
             if length := float(np.linalg.norm(direction)):
                 self._shadows[name].append(float(noise @ direction) / length)
 
-    def tests(self) -> Iterator[Comparison]:
+    def tests(self) -> Iterator[Compared]:
         """The outcome of each test; none if no noise was seen."""
         if not self.draws:
             return
@@ -86,11 +86,11 @@ class ReleasedNoise:
         if len(self._paired) > 1 and self.draws > 1:
             yield self._pairs()
 
-    def _chi_square(self, name: str, places: Sequence[str], squares: Numbers, freedom: NDArray[Any]) -> Comparison:
+    def _chi_square(self, name: str, places: Sequence[str], squares: Numbers, freedom: NDArray[Any]) -> Compared:
         """Two-sided tests of sums of squares of so many standard normal numbers; the value is the farthest std."""
         p_values = 2 * np.minimum(stats.chi2.cdf(squares, freedom), stats.chi2.sf(squares, freedom))
         worst = int(p_values.argmin())
-        return Comparison(
+        return Compared(
             name=f"{self.kind} {name}",
             compared=len(p_values),
             value=float(np.sqrt(squares[worst] / freedom[worst])),
@@ -99,14 +99,14 @@ class ReleasedNoise:
             p_value=min(1.0, len(p_values) * float(p_values[worst])),
         )
 
-    def _pairs(self) -> Comparison:
+    def _pairs(self) -> Compared:
         """Whether any two numbers have noise that goes together; the value is the largest correlation."""
         self._multiply()
         scale = np.sqrt(np.maximum(self._products.diagonal(), np.finfo(float).tiny))
         cosines = np.triu(self._products / np.outer(scale, scale), k=1)
         one, other = np.unravel_index(int(np.abs(cosines).argmax()), cosines.shape)
         largest, pairs = float(cosines[one, other]), len(scale) * (len(scale) - 1) // 2
-        return Comparison(
+        return Compared(
             name=f"{self.kind} of pairs",
             compared=pairs,
             value=largest,

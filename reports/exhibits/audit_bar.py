@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsweep.accounting.audit_record import AUDIT_FILE, FALSE_ALARM, AuditRecord, Comparison
+from dpsweep.accounting.audit_record import AUDIT_FILE, FALSE_ALARM, AuditRecord, Compared
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.tables import Cell, Sheet
@@ -61,7 +61,7 @@ def _bar(record: AuditRecord) -> Iterator[Segment]:
     yield Segment(name=truth, tone=Tone.LEFT, start=share, share=1 - share, text=price)
 
 
-def _row(one: Comparison) -> tuple[Cell, ...]:
+def _row(one: Compared) -> tuple[Cell, ...]:
     p_value = ("exact", None) if one.p_value is None else (f"{one.p_value:.2g}", one.p_value)
     return (
         *(one.name, (str(one.compared), one.compared), (f"{one.value:.4g}", one.value)),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import SMALL_DELTA, AuditRecord, Comparison, false_alarm_of_each
+from dpsweep.accounting.audit_record import SMALL_DELTA, AuditRecord, Compared, false_alarm_of_each
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events.build import PlanEvent, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Adjacency
@@ -59,7 +59,7 @@ def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng
         for event in dict.fromkeys(trial.event.training for trial in plan.trials)
     }
     by_price = sorted(plan.trials, key=lambda trial: -prices[trial.event.training])
-    comparisons: list[Comparison] = []
+    comparisons: list[Compared] = []
     notes = [FINAL_RUN] if plan.final_runs else []
     notes += [CARD] if plan.card is not None else []
     blocks = group_points_into_blocks(by_price, shared=False)
@@ -130,7 +130,7 @@ def attack_one_training(
 
 def compare_runs(
     plan: Plan, trials: Sequence[Trial], steps: int, machine: Machine, rng: np.random.Generator
-) -> tuple[list[Comparison], list[str]]:
+) -> tuple[list[Compared], list[str]]:
     """What these two runs do when they are trained together, for at least so many steps, and notes on the rest."""
     from dpsweep.trainers.auditing.recompute import GRADIENTS, Loop, Watch, compare_scores
     from dpsweep.trainers.engines.interface import trainable_parameters

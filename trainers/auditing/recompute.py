@@ -30,7 +30,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from dpsweep.accounting.audit_record import Comparison
+from dpsweep.accounting.audit_record import Compared
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.trainers.data.records import Records
@@ -255,17 +255,17 @@ class Watch:
             self.noise.add(noise, {"the sums": exact, **drawn})
             drawn = {"another run's noise": noise}
 
-    def comparisons(self) -> Iterator[Comparison]:
+    def comparisons(self) -> Iterator[Compared]:
         """What was seen."""
         if self.sums:
-            yield Comparison(
+            yield Compared(
                 name="sums against a float64 loop",
                 compared=self.sums,
                 value=self.farthest,
                 expected=f"<= {ROUNDING:g}",
                 holds=self.farthest <= ROUNDING,
             )
-            yield Comparison(
+            yield Compared(
                 name="sums with another unit",
                 compared=self.moves,
                 value=self.moved,
@@ -274,7 +274,7 @@ class Watch:
             )
         yield self._batch_law()
         if self.numbers:
-            yield Comparison(
+            yield Compared(
                 name="noise on its lattice",
                 compared=self.numbers,
                 value=float(self.off_lattice),
@@ -283,7 +283,7 @@ class Watch:
             )
         yield from self.noise.tests()
 
-    def _batch_law(self) -> Comparison:
+    def _batch_law(self) -> Compared:
         """How often units take part, in all and each alone, and in how many steps of one period and the next one.
 
         In a period each unit takes part at most once, by a coin of its own: of probability 1 where every unit takes
@@ -318,7 +318,7 @@ class Watch:
         }
         worst = min(p_values, key=lambda name: p_values[name])
         count, trials, chance = tested[worst]
-        return Comparison(
+        return Compared(
             name="batches",
             compared=len(tested),
             value=float(count),
@@ -355,7 +355,7 @@ class Silent(np.random.Generator):
 
 def compare_scores(
     score: Score, model: nn.Module, data: Split, loop: Loop, std: float | None, streams: Streams, times: int
-) -> Iterator[Comparison]:
+) -> Iterator[Compared]:
     """Measures a model `times`, and compares what is released with a loop over the records of `loop`.
 
     Those are the ones that the score was charged for, or that were declared public. `std` is the noise of each count
@@ -382,7 +382,7 @@ def compare_scores(
     quiet, slack = measured(data, Silent(np.random.Philox(0))), 1e-4 * len(records) + lattice_spacing(std or 0.0)
     alike = quiet[released].shape == exact.shape
     far = float(np.abs(quiet[released] - exact).max()) if alike else float(len(records))
-    yield Comparison(
+    yield Compared(
         name="score against a loop",
         compared=len(exact),
         value=far,
@@ -392,7 +392,7 @@ def compare_scores(
     if records is not data.train:
         other = replace(data, train=data.train.select(slice(0, 0)))
         far = float(np.abs(measured(other, Silent(np.random.Philox(0))) - quiet).max())
-        yield Comparison(
+        yield Compared(
             name="score without training records",
             compared=len(quiet),
             value=far,

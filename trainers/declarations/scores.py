@@ -21,7 +21,7 @@ import numpy as np
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, positive, positive_int
-from dpsweep.trainers.data.places import BLANK, draw_passes
+from dpsweep.trainers.data.places import BLANK, draw_passes, spread_over_places
 from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_interval
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
@@ -119,18 +119,14 @@ def value_per_record(
 
     Private records need `rng`, the trial's secret generator of scores: see `draw_passes`. Blank places have zeros.
     """
-    import torch
-
     values, positions = np.zeros(len(records)), tuple(records.labels.shape[1:])
     size = records_per_forward_pass(model, records.input_shape, positions, device, EXAMPLES_PER_PASS)
     with evaluation_mode(model):
         for places in draw_passes(len(records), size, rng):
-            taken = np.flatnonzero(places != BLANK)
-            index, rows = places[taken], torch.from_numpy(taken).to(device)
-            inputs, targets = (
-                part.new_zeros(size, *part.shape[1:]).index_copy_(0, rows, part)
-                for part in (records.inputs(index, device), records.targets(index, device))
-            )
+            taken = places != BLANK
+            index = places[taken]
+            inputs = spread_over_places(records.inputs(index, device), places)
+            targets = spread_over_places(records.targets(index, device), places)
             values[index] = function(model(inputs), targets).cpu().numpy()[taken]
     return values
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from dpsweep.accounting.audit_record import AuditRecord, Comparison
+from dpsweep.accounting.audit_record import AuditRecord, Compared
 from dpsweep.reports.content.sections import Tone
 from dpsweep.reports.exhibits.audit_bar import audit_exhibit
 
-SUMS = Comparison(name="sums", compared=40, value=0.5, expected="<= 1")
-NOISE = Comparison(name="noise", compared=650, value=0.51, expected="1", place="bias[3]", p_value=0.7)
+SUMS = Compared(name="sums", compared=40, value=0.5, expected="<= 1")
+NOISE = Compared(name="noise", compared=650, value=0.51, expected="1", place="bias[3]", p_value=0.7)
 RECORD = AuditRecord(
     plan="p",
     charge=5.0,
