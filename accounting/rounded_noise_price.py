@@ -64,7 +64,7 @@ def epsilon_with_rounding(numbers: int, delta: float, epsilon_at: Callable[[floa
         return math.inf
     if not numbers:
         return epsilon_at(delta)
-    for reach in (NEAR, FAR):
+    for reach in (NEAR, FAR, math.inf):  # beyond FAR, d = 0
         x = log_ratio_of_numbers(numbers, reach, SHARE * delta)
         left = (1 - 2 * SHARE) * delta * math.exp(-x)
         if left > 0 and (epsilon := 2 * x + epsilon_at(left)) <= reach:

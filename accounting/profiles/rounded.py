@@ -62,6 +62,8 @@ class _RoundedDirection:
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The divergence at epsilons of any sign."""
-        near, far = (log_ratio_of_numbers(self.numbers, reach, TAIL) for reach in (NEAR, FAR))
-        x: Any = near if len(epsilons) == 0 or epsilons.max() <= NEAR else np.where(epsilons <= NEAR, near, far)
+        near, far, every = (log_ratio_of_numbers(self.numbers, reach, TAIL) for reach in (NEAR, FAR, np.inf))
+        x: Any = near
+        if len(epsilons) and epsilons.max() > NEAR:
+            x = np.where(epsilons <= NEAR, near, np.where(epsilons <= FAR, far, every))
         return np.asarray(np.minimum(1.0, np.exp(x) * self.curve(epsilons - 2 * x) + 2 * TAIL + self.overfull))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.score_scale import score_scale_of_config
+from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.planning.sealed_options import is_auto_useful
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.interface import nominal_units
@@ -97,6 +99,26 @@ def score_width_of_plan(
     used = statement is not None and statement.first_swept_plan not in (None, plan.id)
     run = _interval_of_score(told_run, SURE, shares) if shows_all and level < SURE else None
     return ScoreWidth(trial=told_run, winner=None if used else told, run=run, shares=shares, used=used)
+
+
+def priced_with_anyway_note(priced: PricedPlan) -> PricedPlan:
+    """The plan with a note that `--anyway` was given, which is no part of its identity."""
+    note = "This search was asked for with --anyway: also if every interval of its scores is as wide as the scale."
+    return replace(priced, plan=replace(priced.plan, notes=(*priced.plan.notes, note)))
+
+
+def refuse_useless_scores(priced: PricedPlan, ledger: Ledger, request: SweepRequest) -> None:
+    """Raises `BadInput` if no score of a plan that is not charged yet would say anything, but for `--anyway`."""
+    plan, statement = priced.plan, ledger.statement_or_none(priced.plan.account)
+    charged = statement is not None and any(entry.plan == plan.id for entry in statement.charges)
+    if request.anyway or charged or plan.has_public_data:
+        return
+    width = score_width_of_plan(priced, statement, request.class_shares)
+    if width is not None and width.is_useless:
+        raise BadInput(
+            "Expected scores that say something; every interval of this search's would be as wide as the scale. "
+            f"{width.remedies_sentence()} --anyway charges and runs this one."
+        )
 
 
 def score_width_text(priced: PricedPlan, statement: Statement | None, shares: tuple[float, ...] = ()) -> str | None:

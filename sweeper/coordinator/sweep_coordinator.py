@@ -47,7 +47,7 @@ from dpsweep.sweeper.coordinator.preflight import (
     read_verified_private_contents,
 )
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
-from dpsweep.sweeper.coordinator.score_width import score_width_of_plan, score_width_text
+from dpsweep.sweeper.coordinator.score_width import priced_with_anyway_note, refuse_useless_scores, score_width_text
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
 from dpsweep.sweeper.coordinator.stored_plan import (
     PlanElsewhere,
@@ -88,8 +88,6 @@ from dpsweep.sweeper.timing.time_estimate import (
 from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
-
-ANYWAY_NOTE = "This search was asked for with --anyway: also if every interval of its scores is as wide as the scale."
 
 
 @dataclass(frozen=True)
@@ -160,8 +158,7 @@ class SweepCoordinator:
             raise BadInput(f"Expected data={request.data} to be an existing folder.")
         ledger = None if request.verb is Verb.REHEARSE else self._ledger  # a rehearsal has an account of its own
         priced = compose_plan_on_account(request.points, request.plan, ledger)
-        notes = (*priced.plan.notes, ANYWAY_NOTE) if request.anyway else priced.plan.notes
-        return replace(priced, plan=replace(priced.plan, notes=notes))
+        return priced_with_anyway_note(priced) if request.anyway else priced
 
     def resume(self) -> ExitCode:
         """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
@@ -204,7 +201,7 @@ class SweepCoordinator:
     def _charge_and_run_under_locks(self, priced: PricedPlan) -> ExitCode:
         search_class_for_plan(priced.plan)
         self._refuse_large_delta(priced)
-        self._refuse_useless_scores(priced)
+        refuse_useless_scores(priced, self._ledger, self.request)
         check_loggers_allowed_and_installed(self.request.loggers, priced.rule)
         if refusal := self.request.launcher_refusal_sentence(priced):
             raise BadInput(refusal)
@@ -240,7 +237,11 @@ class SweepCoordinator:
         if card.is_begun:
             queue = replace(queue, due=(), more=no_further_runs, all_known=True)
             queue = replace(queue, losses=LOSSES_AFTER_CARD, repetition=no_repetition)
-        self._write_plan_and_config(priced, folder)
+        folder.create_folder()
+        plan.write(folder.plan_path)
+        folder.private_store.note_folder(folder.root, finished=False)
+        if self.request.verb is not Verb.RESUME or not folder.multirun_config_path.exists():
+            self.request.jobs.for_plan(plan.id).write_config(folder.multirun_config_path)
         with self._display(priced, folder, queue, check) as display:
             stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check, display)
             if not stopped:
@@ -449,28 +450,6 @@ class SweepCoordinator:
             statement = self._ledger.statement_or_none(priced.plan.account, priced.plan.id)
             if statement is None or not statement.attempts_of_plan(priced.plan.id).charges:
                 raise
-
-    def _refuse_useless_scores(self, priced: PricedPlan) -> None:
-        """Raises `BadInput` if no score would say anything, unless `--anyway` is given or the plan was charged."""
-        plan = priced.plan
-        statement = self._ledger.statement_or_none(plan.account)
-        charged = statement is not None and any(entry.plan == plan.id for entry in statement.charges)
-        if self.request.anyway or charged or plan.has_public_data:
-            return
-        width = score_width_of_plan(priced, statement, self.request.class_shares)
-        if width is not None and width.is_useless:
-            raise BadInput(
-                "Expected scores that say something; every interval of this search's would be as wide as the scale. "
-                f"{width.remedies_sentence()} --anyway charges and runs this one."
-            )
-
-    def _write_plan_and_config(self, priced: PricedPlan, folder: SweepFolder) -> None:
-        """Writes the plan and the configuration before the runs."""
-        folder.create_folder()
-        priced.plan.write(folder.plan_path)
-        folder.private_store.note_folder(folder.root, finished=False)
-        if self.request.verb is not Verb.RESUME or not folder.multirun_config_path.exists():
-            self.request.jobs.for_plan(priced.plan.id).write_config(folder.multirun_config_path)
 
     def _sweep_folder_of_plan(self, plan: Plan) -> SweepFolder:
         """The sweep's folder; raises `BadInput` if it holds another plan."""

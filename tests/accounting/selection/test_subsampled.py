@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -64,7 +66,8 @@ def test_a_final_run_on_the_rest_costs_no_more_than_one_on_all() -> None:
 @pytest.mark.parametrize("train_on", list(TrainOn))
 def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: TrainOn) -> None:
     rule = Subsampled(rate=0.1, rule=PrivateSelection(), train_on=train_on)
-    event, inner = rule.event(POINTS), rule.rule.event(POINTS)
+    searched = [replace(point, final=None) for point in POINTS]
+    event, inner = rule.event(POINTS), rule.rule.event(searched)
     final = POINTS[0].final
     assert final is not None
     assert are_same_events(event.training, compose([poisson_sampled(inner.training, sample_rate=0.1), final.training]))
@@ -76,8 +79,9 @@ def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: Trai
     )
     assert event.final is None, "the same records are in both"
     assert rule.is_event_charged_for_trials(event, POINTS)
-    for other in (rule.rule, Subsampled(rate=0.05, rule=PrivateSelection()), Composition()):
-        assert not rule.is_event_charged_for_trials(other.event(POINTS), POINTS)
+    assert not rule.is_event_charged_for_trials(Subsampled(rate=0.05, rule=PrivateSelection()).event(POINTS), POINTS)
+    for other in (rule.rule, Composition()):
+        assert not rule.is_event_charged_for_trials(other.event(searched), POINTS)
     price = Pld().epsilon(event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
     assert price > Pld().epsilon(final.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
 

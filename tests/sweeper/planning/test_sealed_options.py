@@ -69,7 +69,7 @@ def test_the_runs_leave_the_sealed_units_out_with_a_card_and_without(compose_pri
         (("budget.sealed={share:0.2,parts:3}",), r"leave each part 150 units or more.*about 120"),
         (("budget.sealed={share:2,parts:1}",), r"Expected budget\.sealed=.* to be null, auto, or"),
         (("budget.sealed={share:0.2}",), r"Expected budget\.sealed=.* to be null, auto, or"),
-        (("budget.sealed=some",), r"Expected budget\.sealed='some' to be null, auto, or"),
+        (("budget.sealed=some",), r"Write 'budget\.sealed={share: 0\.1, parts: 2}', or auto\."),
         (("plan.card=true",), r"Expected plan\.card=true to have a sealed part\. The account has set no part aside"),
         (("about='left\u202eright'",), r"Expected about='left.*right' to be null, or one line of visible text"),
         (("plan.card=2",), r"Expected plan\.card=2 to be auto, true, false or \{threshold: \.\.\.\}, a probability"),
