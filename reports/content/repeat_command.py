@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.entry_points import CONF
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
@@ -50,10 +51,10 @@ def _words_of_plan(plan: Plan) -> Iterator[str]:
     if plan.proposed is not None:
         yield from _words_of_group("search", {**plan.proposed.sampler, "trials": plan.proposed.trials}, swept)
     if plan.target_epsilon is not None:
-        yield f"privacy.epsilon={plan.target_epsilon:g}"
+        yield f"privacy.epsilon={text_with_all_digits(plan.target_epsilon)}"
     elif "privacy.noise_multiplier" not in swept:
-        yield f"privacy.noise_multiplier={config['privacy']['noise_multiplier']:g}"
-    yield f"privacy.delta={plan.delta:g}"
+        yield f"privacy.noise_multiplier={text_with_all_digits(config['privacy']['noise_multiplier'])}"
+    yield f"privacy.delta={text_with_all_digits(plan.delta)}"
     yield f"privacy.adjacency={plan.adjacency.value}"
 
 

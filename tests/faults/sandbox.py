@@ -20,6 +20,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -189,7 +190,7 @@ class Sandbox:
         for (trial, attempt, look), times in looks.items():
             assert times <= most[look], f"attempt {attempt} at trial {trial}: {times} times {look}"
         point = plan.trials[0]
-        ((step, _),) = events.leaves_with_counts(point.event.training)
+        ((step, _),) = mechanisms_with_counts(point.event.training)
         taken = {look: sum(times for (*_, kind), times in looks.items() if kind is look) for look in Look}
         assert point.event.validation is not None
         epsilon, delta = self.ledger.statement("digits").reserved_epsilon_and_delta

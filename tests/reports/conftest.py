@@ -22,6 +22,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.events.types import canonical_text
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
@@ -246,7 +247,7 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
     status, value = Status(fate), recipe.accuracy(place)
     score = {"value": value, "low": max(0.0, value - 0.02), "high": min(1.0, value + 0.02)}
     steps = STEPS // 2 if status is Status.DIVERGED else recipe.realised_steps(place)
-    leaves = [leaf for leaf, count in events.leaves_with_counts(trial.event.training) for _ in range(count)]
+    leaves = [leaf for leaf, count in mechanisms_with_counts(trial.event.training) for _ in range(count)]
     ran = events.compose((leaves + leaves)[:steps])
     now = datetime.now(UTC).isoformat(timespec="seconds")
     TrialResult(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.events.build import are_same_events, from_json, leaves_with_counts
+from dpsweep.accounting.events.build import are_same_events, from_json
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
@@ -32,7 +33,7 @@ def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: 
         result = TrialResult.read(folder / "trials" / trial.id)
         assert result is not None
         assert result.status is Status.FINISHED
-        ((step, count),) = leaves_with_counts(trial.event.training)
+        ((step, count),) = mechanisms_with_counts(trial.event.training)
         assert (step.sample_size, count) == (720, 3)
         assert are_same_events(from_json(result.event), trial.event.training)
         assert "Each step takes exactly 720 of 1435 training records, drawn without replacement, and adds" in page
@@ -60,7 +61,7 @@ def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path, sa
         assert result is not None
         assert (result.status, result.steps) == (Status.FINISHED, 4)
         assert are_same_events(from_json(result.event), trial.event.training)
-        ((epoch, count),) = leaves_with_counts(trial.event.training)
+        ((epoch, count),) = mechanisms_with_counts(trial.event.training)
         assert (epoch.steps, count) == (2, 2)
     which = "a secret, random one" if sampler == "random_allocation" else "one"
     assert f"Each step takes its share of the training records (each record is in {which} of every 2 steps) and" in page

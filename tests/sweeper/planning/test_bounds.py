@@ -15,11 +15,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     are_same_events,
     compose,
-    leaves_with_counts,
     number_of_steps,
     poisson_gaussian,
     repeat,
 )
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
@@ -89,7 +89,7 @@ def test_the_search_for_a_noise_begins_with_few_kinds_of_step_that_cost_no_less(
     plan = compose_priced([*GIVEN, "steps=200", f"clip_schedule={schedule}"]).plan
     run = declared_point_of_trial(plan.trials[0])
     exact, rough = run.training_event(3.0), run.training_event_with_rounded_factors(3.0)
-    assert len(leaves_with_counts(exact)) > KINDS >= len(leaves_with_counts(rough))
+    assert len(mechanisms_with_counts(exact)) > KINDS >= len(mechanisms_with_counts(rough))
     assert number_of_steps(rough) == number_of_steps(exact) == 200
     for accountant in (Rdp(), Pld()):
         prices = [accountant.epsilon(event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE) for event in (exact, rough)]

@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import leaves_with_counts
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
@@ -94,7 +94,7 @@ def test_several_methods_models_and_noises_unite_in_one_plan(compose_priced: Com
     )
     assert len(priced.plan.trials) == 2 * 2 * 2 * 2
     assert dict(priced.plan.trials[0].axes) == {"model": "logistic", "trainer.lr": 1, "privacy.noise_multiplier": 2.0}
-    assert len(leaves_with_counts(priced.plan.event.training)) == 2, "unequal noise is composed as it is"
+    assert len(mechanisms_with_counts(priced.plan.event.training)) == 2, "unequal noise is composed as it is"
     assert priced.plan.target_epsilon is None
 
 
@@ -132,7 +132,7 @@ def test_sample_rate_and_steps_are_the_declared_ones(compose_priced: Compose) ->
     priced = compose_priced(
         [*FAST, "trainer=dpnsgd", "trainer.lr=1", "trainer.regularizer=1", "sampler.batch_size=250"]
     )
-    ((step, count),) = leaves_with_counts(priced.plan.trials[0].event.training)
+    ((step, count),) = mechanisms_with_counts(priced.plan.trials[0].event.training)
     dataset = priced.plan.trials[0].config["dataset"]
     assert step.sampling_probability == 250 / round(dataset["records"] * 0.8)
     assert count == priced.plan.trials[0].config["steps"]
@@ -141,7 +141,7 @@ def test_sample_rate_and_steps_are_the_declared_ones(compose_priced: Compose) ->
 def test_a_public_test_set_costs_nothing_and_leaves_all_records_to_train_on(compose_priced: Compose) -> None:
     priced = compose_priced(["dataset=adult", "accountant=rdp", "score=public", "trainer=dpsgd", "trainer.lr=1,2"])
     assert priced.plan.event.validation is None
-    ((step, _),) = leaves_with_counts(priced.plan.trials[0].event.training)
+    ((step, _),) = mechanisms_with_counts(priced.plan.trials[0].event.training)
     assert step.sampling_probability == 1000 / 30162
 
 

@@ -13,6 +13,8 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.trial.build import identity_for_initial_weights
 from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 BARE = """
 class Bare:
     name, records, test_records, shape, classes, unit = "bare", 10, 0, (2,), 2, "record"
@@ -48,8 +50,6 @@ def test_a_class_that_does_not_inherit_its_members_is_refused_in_one_sentence(
 TAKEN = """
 from dataclasses import dataclass, field
 from dpsweep.trainers.data.interface import DataSet
-
-pytestmark = pytest.mark.usefixtures("trusting")
 
 @dataclass(frozen=True, kw_only=True)
 class Taken(DataSet):

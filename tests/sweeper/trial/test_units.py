@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import leaves_with_counts
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -64,7 +64,7 @@ def write_visits(folder: Path) -> None:
 def test_a_table_without_units_is_claimed_for_its_records(compose_priced: Compose) -> None:
     plan = compose_priced(TABLE).plan
     assert plan.unit == "record"
-    ((step, _),) = leaves_with_counts(plan.trials[0].event.training)
+    ((step, _),) = mechanisms_with_counts(plan.trials[0].event.training)
     assert step.sampling_probability == 20 / 240
 
 
@@ -73,7 +73,7 @@ def test_with_units_sample_rate_and_claim_are_the_units(compose_priced: Compose)
     assert "per patient" in str(priced.quote.guarantee)
     assert priced.plan.budget.unit == "patient"
     for trial in priced.plan.trials:
-        ((step, steps),) = leaves_with_counts(trial.event.training)
+        ((step, steps),) = mechanisms_with_counts(trial.event.training)
         assert step.sampling_probability == 20 / 80
         assert steps == 5
 
