@@ -15,6 +15,7 @@ import numpy as np
 from dpsweep.accounting.audit_record import SMALL_DELTA, AuditRecord, Compared, false_alarm_of_each
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events.build import PlanEvent, noise_std_of_noisy_table
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.accounting.lower_bounds.one_run import best_bound, guess_coins
@@ -175,7 +176,8 @@ def compare_runs(
     notes += [UNRESOLVED.format(count=watch.unresolved)] if watch.unresolved else []
     found = list(watch.comparisons())
     score, event = declaration.score, trials[0].event.validation
-    std = None if event is None else noise_std_of_noisy_table(event)
+    tables = () if event is None else mechanisms_with_counts(event)
+    std = noise_std_of_noisy_table(tables[0][0]) if len(tables) == 1 else None
     if event is not None and std is None:
         return found, [*notes, OWN_SCORE]
     scored = data.holdout if event is not None else data.train if declaration.dataset.public else data.test

@@ -101,14 +101,14 @@ def bound_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
 def score_noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts of a score have half the declared noise."""
     add = scores.add_gaussian_noise_on_lattice
-    monkeypatch.setattr(scores, "add_gaussian_noise_on_lattice", lambda exact, std, rng: add(exact, std / 2, rng))
+    monkeypatch.setattr(scores, "add_gaussian_noise_on_lattice", lambda exact, std, *more: add(exact, std / 2, *more))
 
 
 def score_noise_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each count of a score has the noise of the first one."""
     add = scores.add_gaussian_noise_on_lattice
     monkeypatch.setattr(
-        scores, "add_gaussian_noise_on_lattice", lambda exact, std, rng: exact + add(0 * exact[:1], std, rng)
+        scores, "add_gaussian_noise_on_lattice", lambda exact, std, *more: exact + add(0 * exact[:1], std, *more)
     )
 
 

@@ -170,6 +170,7 @@ class Watch:
     off_lattice: int = 0
     unresolved: int = 0
     batches: list[list[list[NDArray[np.int64]]]] = field(default_factory=list)
+    dither: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     _over: Callable[..., Sum] = field(init=False)
     _exact: dict[int, Tensor] = field(default_factory=dict)
     _history: dict[int, list[NDArray[np.float64]]] = field(default_factory=dict)
@@ -248,7 +249,9 @@ class Watch:
             self.off_lattice += int((np.abs(cells - np.rint(cells)) > OFF).sum())
             self._history[row] = [released - exact, *self._history[row]][: len(coefficients)]
             noise = np.array(coefficients[: len(self._history[row])]) @ np.array(self._history[row])
-            noise /= np.hypot(1.0, lattice_spacing(std) / std / np.sqrt(12))  # rounding adds to the noise's variance
+            # a uniform number for each cell makes the law continuous, and adds as much variance as rounding does
+            cell = lattice_spacing(std) / std
+            noise = (noise + cell * self.dither.uniform(-0.5, 0.5, len(noise))) / np.sqrt(1 + cell**2 / 6)
             if np.abs(exact).max(initial=0.0) > RESOLVED:
                 self.unresolved += 1
                 continue

@@ -71,7 +71,7 @@ def test_nothing_is_written_but_the_plan_and_the_time_of_a_step(
 ) -> None:
     _, folder = planned
     files = {path.name: path for path in folder.rglob("*") if path.is_file()}
-    assert files.keys() == {"plan.json", "speeds.json"}
+    assert files.keys() == {"plan.json", "speeds.json", "speeds.json.lock"}
     assert Plan.read(files["plan.json"]).id == json.loads(files["plan.json"].read_text())["id"]
 
 

@@ -14,12 +14,12 @@ import torch
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.sets.own_arrays import TorchDataset
 
+pytestmark = pytest.mark.usefixtures("trusting")
+
 MODULE = """
 import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
-
-pytestmark = pytest.mark.usefixtures("trusting")
 
 ROWS = torch.tensor([[0.0, 5.0], [-10.0, 10.0], [-99.0, 99.0], [1.0, 1.0]])
 
