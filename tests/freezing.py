@@ -40,7 +40,15 @@ _NOISY = (*_SMALL, "privacy.noise_multiplier=20")
 _EPOCHS = ("steps=4", "privacy.noise_multiplier=20", "tuning=composition")
 _SCORED = (*_NOISY, "score=private", "score.noise_std=30")
 
-_OWN = ("data=own", "trainer=dpsgd", "trainer.clip_norm=1", "trainer.lr=1,2", "steps=3", "compute.threads=1")
+_OWN = (
+    "--anyway",
+    "data=own",
+    "trainer=dpsgd",
+    "trainer.clip_norm=1",
+    "trainer.lr=1,2",
+    "steps=3",
+    "compute.threads=1",
+)
 _OWN = (*_OWN, "privacy.noise_multiplier=20", "sampler.batch_size=8", "privacy.delta=1e-3")
 _OWN = (*_OWN, "budget.epsilon=100", "budget.delta=1e-2")
 _THREE = ("dataset.records=120", "dataset.shape=[3]", "dataset.classes=2", "dataset.bounds=[0,1]")

@@ -109,7 +109,7 @@ def test_a_sampler_that_draws_twice_as_often_as_it_is_charged_ends_with_code_1(
         ((*TWO, "audit.canaries=-1"), "Expected audit.canaries=-1 to be an integer >= 0"),
         ((*TWO, "audit.steps=0"), "Expected audit.steps=0 to be an integer >= 2"),
         ((*TWO, "audit.confidence=2"), "Expected audit.confidence=2 to be a number"),
-        ((*TWO, "model=strided_cnn"), "This model cannot be trained on this data set"),
+        ((*TWO, "model=strided_cnn"), "Expected model=strided_cnn to be built"),
         (("dataset=digits", "trainer=output_perturbation", "score=private"), "output perturbation adds its noise once"),
         (("dataset=digits", "trainer=script", "script=train.py"), "nobody sees the steps of a script"),
     ],
