@@ -24,7 +24,7 @@ from dpsweep.accounting.validation import (
 
 AUDIT_FILE = "audit.json"
 
-FALSE_ALARM = 1e-10
+FALSE_ALARM = 1e-6
 """The probability that an audit contradicts a right program."""
 
 SMALL_DELTA = 1e-12

@@ -42,7 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         ("composition", [PRICE, SHOW, MEANING]),
         ("auto", [PRICE, SHOW, MEANING]),
-        ("private_selection", [PRICE, SHOW, MEANING, DRAW]),
+        ("private_selection", [PRICE, SHOW, DRAW, MEANING]),
     ],
 )
 def test_a_sweep_goes_down_into_accounting_at_most_four_times_before_its_charge(
