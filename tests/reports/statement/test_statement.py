@@ -225,9 +225,9 @@ def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) ->
         for run in sweep.runs.rows
     )
     tries = replace(sweep, runs=replace(sweep.runs, rows=rows), rule=PrivateSelection())
-    for audience, size in ((Audience.CURATOR, 9000), (Audience.PUBLIC, 7850)):
+    for audience in (Audience.CURATOR, Audience.PUBLIC):
         line = floating_point_line(_context(tries, audience))
-        assert line.evidence[0].startswith(f"{size} numbers a step")
+        assert "9000" not in " ".join([line.text, *line.evidence]), "the numbers are those of the plan"
         assert "for each run" in line.text
 
 

@@ -135,7 +135,7 @@ def test_models_that_are_large_are_stacked_in_smaller_numbers(
 
 @pytest.mark.parametrize("choice", ["engine=opacus", "model=cnn"])
 def test_what_is_not_stacked_is_a_job_for_each_point(compose_priced: Compose, choice: str) -> None:
-    line = [*LINE, "dataset=mnist_5k", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", choice]
+    line = [*LINE, "dataset=mnist", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", choice]
     plan = compose_priced(line).plan
     assert not most_stacked_points(plan.trials[0].config)
     assert [len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=None)] == [1, 1]
