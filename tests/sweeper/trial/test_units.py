@@ -107,7 +107,7 @@ def test_protecting_patients_takes_more_noise_than_protecting_records(compose_pr
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["privacy.unit=patient"], "to be 'record' where no dataset.unit_column is given"),
+        (["privacy.unit=patient"], "without a dataset.unit_column nothing above record level is claimed"),
         (["dataset.unit=patient"], "to be 'record' where no dataset.unit_column is given"),
         (["dataset.unit_column=patient"], "Expected dataset.unit='record' to say what"),
         ([*PATIENTS, "dataset.unit=record"], "Expected dataset.unit='record' to say what"),
