@@ -27,6 +27,7 @@ from dpsweep.trainers.engines.interface import (
     per_example_gradient_norms,
     require_exact_float32_products,
     trainable_parameters,
+    units_at_once,
 )
 from dpsweep.trainers.engines.layer_gradients import DenseGradient
 from dpsweep.trainers.models.checks import draw_probes
@@ -124,7 +125,11 @@ def bounded_gradient_sum_and_norms(
     if len(batch) == 0:
         return total, parameters[0].new_zeros(0)
 
-    most, norms = task.chunk or automatic_chunk_size(model, batch.inputs[0]), []
+    if batch.filled is None:
+        most = columns = task.chunk or automatic_chunk_size(model, batch.inputs[0])
+    else:
+        most, columns = units_at_once(model, batch.inputs[0], task.chunk)
+    norms = []
 
     def of_examples(inputs: Tensor, targets: Tensor) -> list[Tensor]:
         return gradients_of_examples(model, parameters, inputs, targets, task.loss)
@@ -133,7 +138,7 @@ def bounded_gradient_sum_and_norms(
         if part.filled is None:
             gradients = of_examples(part.inputs[0], part.targets[0])
         else:
-            gradients = _mean_gradients_at_places(part, part.filled, parameters, of_examples)
+            gradients = _mean_gradients_at_places(part, part.filled, columns, parameters, of_examples)
         lengths = per_example_gradient_norms(gradients)
         factors = task.transform.factors(lengths) * part.weights.to(lengths.dtype)
         total += _weighted_gradient_sum(gradients, lengths, factors)
@@ -141,21 +146,18 @@ def bounded_gradient_sum_and_norms(
     return total, torch.cat(norms)[: len(batch)]
 
 
-_NUMBERS_PER_PASS = 2**20
-"""Numbers of gradients from which a pass takes longer than its start: fewer columns are filled more evenly."""
-
-
 def _mean_gradients_at_places(
     part: Pass,
     filled: Tensor,
+    columns: int,
     parameters: Sequence[nn.Parameter],
     gradients: Callable[[Tensor, Tensor], list[Tensor]],
 ) -> list[Tensor]:
     """The mean gradients of the units at all places [places, ...], whose examples are added up in their order."""
-    places, size = filled.shape[1], sum(parameter.numel() for parameter in parameters)
+    places = filled.shape[1]
     inputs, targets = part.inputs.flatten(0, 1), part.targets.flatten(0, 1)
     sums = [parameter.new_zeros(places + 1, *parameter.shape) for parameter in parameters]  # the last one of blanks
-    for index in _examples_in_columns(filled.cpu().numpy(), min(places, -(-_NUMBERS_PER_PASS // size))):
+    for index in _examples_in_columns(filled.cpu().numpy(), min(places, columns)):
         used = torch.from_numpy(index[index != BLANK]).to(inputs.device)
         owners = torch.from_numpy(np.where(index == BLANK, places, index % places)).to(inputs.device)
         rows = gradients(*(spread_over_places(values[used], index) for values in (inputs, targets)))

@@ -203,11 +203,29 @@ def automatic_chunk_size(model: nn.Module, example: Tensor) -> int:
     On a CPU no single tensor of per-example gradients should exceed the size that the allocator re-uses (32 MiB in
     glibc): new memory pages cost more time than small chunks.
     """
-    sizes = [parameter.numel() for parameter in trainable_parameters(model)]
-    per_example = _GRADIENT_COPIES * sum(sizes) + _ACTIVATIONS_PER_INPUT * example.numel()
-    if example.device.type == "cuda":
-        return max(1, _CUDA_FLOATS // per_example)
-    return max(1, min(_CPU_FLOATS // per_example, _REUSED_FLOATS // max(sizes)))
+    largest = max(parameter.numel() for parameter in trainable_parameters(model))
+    chunk = _examples_within_memory(model, example)
+    return chunk if example.device.type == "cuda" else max(1, min(chunk, _REUSED_FLOATS // largest))
+
+
+def _examples_within_memory(model: nn.Module, example: Tensor) -> int:
+    size = sum(parameter.numel() for parameter in trainable_parameters(model))
+    floats = _CUDA_FLOATS if example.device.type == "cuda" else _CPU_FLOATS
+    return max(1, floats // (_GRADIENT_COPIES * size + _ACTIVATIONS_PER_INPUT * example.numel()))
+
+
+_UNITS_PER_EXAMPLE = 5
+
+
+def units_at_once(model: nn.Module, example: Tensor, chunk: int | None) -> tuple[int, int]:
+    """The places of units of several examples whose sums are kept at a time, and the examples of a pass: at most those.
+
+    Passes are small, since examples fill a few columns more evenly than many, and large enough that few are started.
+    """
+    if chunk is not None:
+        return chunk, chunk
+    fits = _examples_within_memory(model, example)
+    return fits * _GRADIENT_COPIES, -(-fits // _UNITS_PER_EXAMPLE)
 
 
 def fused_chunk_size(model: nn.Module, stored: int, example: Tensor) -> int:
