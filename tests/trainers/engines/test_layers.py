@@ -77,6 +77,13 @@ def test_who_joins_a_batch_changes_nothing_of_what_the_others_add(case: Case) ->
 
     rounding = 4 * 3**2 * 2.0**-24 * 0.5  # of a block of three
     assert float((total(*range(7)) - total(*range(6)) - total(6)).norm()) <= rounding
+    weights, others = (torch.arange(7) == 5).float(), inputs.flip(0)
+    others[5], others[0] = inputs[5], 0
+    alone = [
+        engine.bounded_gradient_sum_and_norms(model, Minibatch(rows, targets, weights), task)[0]
+        for rows in (inputs, others)
+    ]
+    assert torch.equal(*alone), "the same bits, whatever the others are"
 
 
 @each_case
