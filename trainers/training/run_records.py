@@ -137,43 +137,31 @@ class RunRecords:
 
     @property
     def most_training_units(self) -> int:
-        """The most training units that there may be: each of them has a place."""
-        return self._most_units(lambda records: records.nominal_training_units)
+        """The most training units that there may be: each of them has a place, also where secret coins thin them out.
 
-    @property
-    def most_held_out_units(self) -> int:
-        """The most units that the holdout may have."""
-        return self._most_units(lambda records: records.nominal_private_units - records.nominal_training_units)
-
-    def _most_units(self, nominal: Callable[[RunRecords], int]) -> int:
-        """The most units of a part with this nominal number, or of one that secret coins thin out."""
+        Held-out and sealed units need no such limit: each draws its place in a score by itself.
+        """
         if self.part is None or not self.part.secret:
-            return most_units(nominal(self))
+            return most_units(self.nominal_training_units)
         share = self.part.share if self.part.use is Use.SEARCH else 1 - self.part.share
-        return most_joining(most_units(nominal(replace(self, part=None))), share)
+        return most_joining(replace(self, part=None).most_training_units, share)
 
     def require_places(self, store: RecordStore, cyclic_parts: int = 1) -> None:
         """Raises `BadInput` if a part has more units than there are places for; features are not needed.
 
-        A secret part has no coins yet: the parts of the whole are looked at, on which its limits depend.
+        A secret part has no coins yet: the whole is looked at, on which its limit depends.
         """
-        dataset, sealed, part = self.dataset, self.sealed, self.part
+        sealed, part = self.sealed, self.part
         hashes = None if store.private is None else store.private.record_hashes_folder
-        private, test = dataset.load_with_cache(store.folder, hashes)
+        private, test = self.dataset.load_with_cache(store.folder, hashes)
         if sealed is not None and not sealed.public:
-            place, nominal = number_of_sealed_part(private, sealed, self.adjacency), nominal_units(dataset)
-            for number in range(1, sealed.parts + 1):
-                units = private.select(place == number).number_of_units
-                self._require_places(units, round(nominal * sealed.share / sealed.parts))
-            private = private.select(place == 0)
+            private = private.select(number_of_sealed_part(private, sealed, self.adjacency) == 0)
         if part is not None and not part.secret:
             private = part.records_in_part(private, self.adjacency)
         whole = replace(self, part=None) if self.is_number_of_units_secret else self
-        split, nominal = self.score.split(private, test, self.adjacency), whole.nominal_training_units
-        self._require_places(split.train.number_of_units, nominal)
-        if split.holdout is not None:
-            self._require_places(split.holdout.number_of_units, whole.nominal_private_units - nominal)
-        for units_of_part in units_of_each_cyclic_part(split.train, cyclic_parts, self.adjacency):
+        train, nominal = self.score.split(private, test, self.adjacency).train, whole.nominal_training_units
+        self._require_places(train.number_of_units, nominal)
+        for units_of_part in units_of_each_cyclic_part(train, cyclic_parts, self.adjacency):
             self._require_places(len(units_of_part), -(-nominal // cyclic_parts))
 
     def _require_places(self, units: int, nominal: int) -> None:
@@ -188,11 +176,10 @@ class RunRecords:
     def load_split(self, store: RecordStore) -> Split:
         """The records, split as the score requires; kept for the next run with the same records.
 
-        Raises `ContractBroken` if there are more of them than were charged.
+        Raises `ContractBroken` if there are more training units than were charged.
         """
         split = _load_split_of_records(self, store)
-        held_out = 0 if split.holdout is None else split.holdout.number_of_units
-        if split.train.number_of_units > self.most_training_units or held_out > self.most_held_out_units:
+        if split.train.number_of_units > self.most_training_units:
             raise ContractBroken(f"Expected about as many {self.dataset.unit}s of {self.dataset.name} as were charged.")
         return split
 

@@ -125,4 +125,3 @@ def test_a_secret_part_has_places_for_what_its_coins_may_choose() -> None:
     whole, part = records_of_run(ADD), records_of_run(ADD, part=PART | SECRET)
     assert part.most_training_units == batch_places(whole.nominal_training_units, 0.25) > 3 * 0.25 * 1000 / 2
     assert whole.most_training_units == most_units(900)
-    assert part.most_held_out_units == batch_places(100, 0.25)
