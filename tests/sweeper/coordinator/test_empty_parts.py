@@ -58,7 +58,7 @@ def test_all_records_may_be_held_out(program: Program, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("pages")
 def test_where_none_is_held_out_the_curator_is_warned(program: Program, tmp_path: Path) -> None:
     write(tmp_path, 2)
-    done = program(*TABLE, "score.fraction=0.0001")
+    done = program(*TABLE, "score.fraction=0.0001", "--anyway")
     assert done.returncode == 0, done.stderr
     assert "No record of visits is held out, so every score of this sweep is noise alone." in done.stderr
     assert "was there to train on" not in done.stderr
