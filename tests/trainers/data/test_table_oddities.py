@@ -351,7 +351,7 @@ def test_a_workbook_that_unpacks_to_more_than_memory_is_refused_by_its_directory
     ):
         for _ in range(600):
             sheet.write(bytes(10**6))
-    with pytest.raises(BadInput, match=r"visits\.xlsx .* unpacks to 600 MB, more than 500\. Save the sheet as CSV"):
+    with pytest.raises(BadInput, match=r"visits\.xlsx .* unpacks to 600 MB, more than 500: save it as CSV"):
         dataclasses.replace(TABLE, file="visits.xlsx").verify(tmp_path)
 
 
