@@ -211,14 +211,15 @@ def common_scale_of_panels(panels: Sequence[MapPanel]) -> ScoreScale:
 def colour_scale_ends(panels: Iterable[MapPanel]) -> tuple[float, float]:
     """The ends of the colour scale of all panels: the highest score, and the lowest that is no far outlier.
 
-    They are at least one percentage point apart. Where no point can be told apart from another, they are the ends of
+    They are at least one percentage point apart. Where no panel has a best point told apart, they are the ends of
     the intervals: then differences of colour are no larger than those of chance.
     """
     cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
     scores = sorted(cell.accuracy for cell in cells if cell.accuracy is not None)
     if not scores:
         return 0.0, 1.0
-    if any(cell.mark is Mark.CHOSEN for cell in cells):
+    marks = {cell.mark for cell in cells}
+    if Mark.CHOSEN in marks and Mark.BEST not in marks:
         ends = [end for cell in cells for end in (cell.low, cell.high) if end is not None]
         return min(scores[0], *ends), max(scores[-1], *ends)
     lower, upper = np.quantile(scores, (0.25, 0.75))
