@@ -128,7 +128,7 @@ class LaunchEngine:
 def _try_joblib(launcher: Any, jobs: int) -> None:
     from joblib import Parallel
 
-    Parallel(**launcher.joblib)
+    Parallel(**{**launcher.joblib, "n_jobs": 2, "prefer": "threads"})([])  # it reads some settings when it is called
 
 
 def _launch_on_joblib(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:

@@ -19,7 +19,6 @@ from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config
 from dpsweep.accounting.stored_names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
 from dpsweep.sweeper.planning.keys import KEYS_BY_STORED_NAME
-from dpsweep.sweeper.planning.trained_weights import config_with_trained_weights
 from dpsweep.sweeper.trial.spec import config_with_noise_coefficients
 
 BY_GRID = "by_grid"
@@ -85,7 +84,7 @@ class Resolution:
             if key.partition(".")[0] not in (*IDENTITY, *WHERE_GIVEN):
                 raise BadInput(f"Expected {key} to have one value: all points of a plan share it.")
         config = config_with_base_weight_facts(dict(self._config_parts_in_stored_form_by_key()))
-        return config_with_trained_weights(_without_group_defaults(config_with_noise_coefficients(config)))
+        return _without_group_defaults(config_with_noise_coefficients(config))
 
     def _config_parts_in_stored_form_by_key(self) -> Iterator[tuple[str, Any]]:
         for key in IDENTITY:

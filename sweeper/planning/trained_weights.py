@@ -50,6 +50,5 @@ def _widths_of_linear_maps(name: str, model: Mapping[str, Any]) -> tuple[int, ..
     """The widths of the hidden layers of our models of linear maps; None for other models."""
     if name in ("linear", "logistic"):
         return ()
-    if name == "mlp" and isinstance(model.get("widths"), list):
-        return tuple(model["widths"])
-    return None
+    widths = model.get("widths")
+    return tuple(widths) if name == "mlp" and isinstance(widths, list) else None

@@ -119,6 +119,8 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         points=(),
         plan=desk.settings,
         fit=False,
+        anyway=True,
+        class_shares=(),
         retry=retry,
         resume=0,
         study=None,

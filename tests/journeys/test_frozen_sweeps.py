@@ -19,8 +19,6 @@ from tests.conftest import Program
 from tests.freezing import CHECKOUT, COMMANDS, FROZEN, INTERRUPTED, LEDGER, OWN, RELEASED, restored, words_of
 from tests.randomized import TRAINS
 
-pytestmark = pytest.mark.long  # prices have rounding now: until the sweeps are made anew, their commands charge again
-
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,11 +176,14 @@ class Spy(DataSet):
     def locate(self, folder): pass
     def verify(self, folder): return self.inner.verify(folder)
     def load(self, folder):
-        statement = Ledger(Ledger.user_ledger_place()).statement(self.name)
-        started = [entry for entry in statement.entries if entry.kind == "start"]
-        with Path(os.environ["SPY"]).open("a") as stream:
-            stream.write(json.dumps([len(statement.charges), len(started)]) + "\\n")
-        if self.fail:
+        statement = Ledger(Ledger.user_ledger_place()).statement_or_none(self.name)
+        entries = () if statement is None else statement.entries
+        seen = json.dumps([sum(entry.kind == kind for entry in entries) for kind in ("charge", "start")])
+        with Path(os.environ["SPY"]).open("a+") as stream:
+            stream.seek(0)
+            is_first = seen not in stream.read().splitlines()
+            stream.write(seen + "\\n")
+        if self.fail and entries and is_first:
             raise OSError("the disk is gone")
         return self.inner.load(folder)
 '''
@@ -201,12 +204,13 @@ def spy(tmp_path: Path, environment: dict[str, str]) -> tuple[str, ...]:
     return ("dataset=spied", f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "trusted=[spy.Spy]", *rest)
 
 
-def test_records_are_read_only_after_the_charge_and_the_start_are_committed(
+def test_records_are_trained_on_only_after_the_charge_and_the_start_are_committed(
     program: Program, spy: tuple[str, ...], tmp_path: Path
 ) -> None:
     folder_of(program(*spy))
     seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
-    assert seen[0] == [1, 2], "one charge and the starts of both runs stood in the ledger at the first look"
+    assert seen[0] == [0, 0], "the check of the number of units, as a file is checked before it may cost budget"
+    assert seen[1:] == [[1, 2]], "one charge and the starts of both runs stood in the ledger when a job read"
 
 
 def test_a_failing_trial_is_a_result_stays_charged_and_is_said(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from torch import nn
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.hydra_app import CONF
@@ -157,7 +160,9 @@ def test_an_axis_that_no_named_method_has_is_refused(compose_priced: Compose) ->
         compose_priced(words)
 
 
-def test_a_key_of_ones_own_class_may_be_an_axis(compose_priced: Compose) -> None:
+def test_a_key_of_ones_own_class_may_be_an_axis(compose_priced: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = SimpleNamespace(Net=lambda shape, classes, width: nn.Linear(64, classes))
+    monkeypatch.setitem(sys.modules, "my_model", net)  # type: ignore[arg-type]
     words = ["dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", *NOISY]
     plan = compose_priced([*words, "model._target_=my_model.Net", "+model.width=8,16"]).plan
     assert [trial.config["model"]["width"] for trial in plan.trials] == [8, 16]

@@ -11,6 +11,7 @@ import pytest
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import are_same_events, poisson_gaussian, repeat, shuffled_gaussian
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
@@ -78,10 +79,10 @@ def test_a_run_is_declared_as_its_cycles(plan_of) -> None:
     records = declaration_from_config(trial.config).nominal_training_units
     noise = trial.config["privacy"]["noise_multiplier"]
     declared = shuffled_gaussian(epochs=12, steps=4, noise_multiplier=noise, sample_rate=4 * 40 / records)
-    assert are_same_events(trial.event.training, declared)
+    assert are_same_events(trial.event.training, with_rounded_noise(declared, trial.config["weights"]))
     assert number_of_priced_steps(trial) == 48
     same = repeat(poisson_gaussian(sample_rate=4 * 40 / records, noise_multiplier=noise), 12)
-    price = Pld().epsilon(trial.event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
+    price = Pld().epsilon(declared, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
     assert price == Pld().epsilon(same, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
 
 
@@ -98,7 +99,7 @@ def test_a_resume_pays_for_the_cycles_that_it_may_repeat(plan_of, every: int, re
     declared = shuffled_gaussian(
         epochs=cycles, steps=4, noise_multiplier=noise["noise_multiplier"], sample_rate=160 / records
     )
-    assert are_same_events(trial.event.training, declared)
+    assert are_same_events(trial.event.training, with_rounded_noise(declared, trial.config["weights"]))
 
 
 def test_bands_are_an_axis(plan_of) -> None:
@@ -116,7 +117,7 @@ def test_a_search_and_its_final_run_have_their_own_rates(plan_of) -> None:
         rate = 4 * declared.sampler.batch_size / declared.nominal_training_units
         noise = one.config["privacy"]["noise_multiplier"]
         cycles = shuffled_gaussian(epochs=12, steps=4, noise_multiplier=noise, sample_rate=rate)
-        assert are_same_events(one.event.training, cycles)
+        assert are_same_events(one.event.training, with_rounded_noise(cycles, one.config["weights"]))
 
 
 def test_rows_count_as_memory_of_a_stack(plan_of) -> None:

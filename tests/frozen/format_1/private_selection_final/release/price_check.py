@@ -497,6 +497,10 @@ import numpy as np
 REPLACE, MOST_KINDS, LEAST_NOISE = "replace_one", 2000, 1e-3
 """The adjacency under which a record is replaced, the most kinds of step in a composition, and the least noise."""
 
+NUMBER, BATCH = "RoundedNumberDpEvent", "PlacedBatchDpEvent"
+LOG_RATIO, OVERFULL, TAIL = 2.0**-41, 2.0**-60, 1e-36
+"""The log-ratio of a rounded number to exact noise, the probability that a batch exceeds its places, and a tail."""
+
 Event = Mapping[str, Any]
 
 
@@ -548,7 +552,7 @@ def leaf_events_with_counts(event: Event, times: int = 1) -> list[tuple[Event, i
             leaf
             for noise, count in rows
             for leaf in leaf_events_with_counts(_event_with_noise(event["step"], noise), times * count)
-        ]
+        ] + [leaf for other in event.get("others", []) for leaf in leaf_events_with_counts(other, times)]
     return [(event, times)]
 
 
@@ -557,9 +561,55 @@ def _event_with_noise(step: Event, noise: float) -> Event:
     return {**step, **inner}
 
 
-def delta_curves_of_event(event: Event, adjacency: str) -> list[Curve]:
-    """The curve of each direction of a mechanism, or one for both."""
+def _log_ratio(numbers: int, tail: float) -> float:
+    """The log-ratio of so many rounded numbers except with probability d. Dwork, Rothblum, Vadhan 2010, Theorem III.3.
+
+    (1 + exp(e)) d is at most 2 `tail` at every e <= FARTHEST.
+    """
+    every = numbers * LOG_RATIO
+    return min(every, LOG_RATIO * math.sqrt(2 * numbers * (FARTHEST - math.log(tail))) + every * math.expm1(LOG_RATIO))
+
+
+def _mechanisms_and_numbers(event: Event) -> tuple[list[tuple[Event, int]], int]:
+    """The mechanisms of a composition with their multiplicities, and the rounded numbers beside them."""
     parts = leaf_events_with_counts(event)
+    mechanisms = [(leaf, count) for leaf, count in parts if leaf["type"] not in (NUMBER, BATCH)]
+    return mechanisms, sum(count for leaf, count in parts if leaf["type"] == NUMBER)
+
+
+def _expected_batches(event: Event) -> float:
+    """The expected number of batches that may exceed their places: the mean number of tries times that of a try."""
+    total = 0.0
+    for leaf, count in leaf_events_with_counts(event):
+        if leaf["type"] == BATCH:
+            total += count
+        elif "events" in leaf:
+            total += count * max(map(_expected_batches, leaf["events"]))
+        elif "tries" in leaf:
+            total += count * _mean_tries(leaf["tries"]) * _expected_batches(leaf["event"])
+        elif "event" in leaf:
+            total += count * _expected_batches(leaf["event"])
+    return total
+
+
+def _mean_tries(law: Event) -> float:
+    return 1 / float(law["gamma"]) if law["type"] == "Stopping" else float(_SLOPES[law["type"]](law)(np.ones(1))[0])
+
+
+def delta_curves_of_event(event: Event, adjacency: str) -> list[Curve]:
+    """The curve of each direction of a mechanism, or one for both: with the rounding of noise, and room for batches."""
+    parts, numbers = _mechanisms_and_numbers(event)
+    sides = _delta_curves_of_mechanisms(parts, adjacency)
+    return [_rounded_curve(*pair, _log_ratio(numbers, TAIL)) for pair in zip(sides, sides[::-1], strict=True)]
+
+
+def _rounded_curve(one: Curve, other: Curve, x: float) -> Curve:
+    """delta(e) becomes exp(x) delta(e - 2 x), and the tail of the log-ratio."""
+    extended = extend_curve_to_negative_epsilon(one, other)
+    return (lambda points: np.minimum(1.0, math.exp(x) * extended(points - 2 * x) + 2 * TAIL)) if x else one
+
+
+def _delta_curves_of_mechanisms(parts: Sequence[tuple[Event, int]], adjacency: str) -> list[Curve]:
     steps = [_gaussian_steps_of_leaf(leaf, count, adjacency) for leaf, count in parts]
     if all(step is not None for step in steps):
         return _curves_of_composed_steps([step for step in steps if step is not None])
@@ -684,10 +734,28 @@ _CURVES: Mapping[str, Callable[[Event, str], list[Curve]]] = {
 
 def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> float:
     """An upper bound on epsilon at delta, sought from a guess on."""
+    left = delta - OVERFULL * _expected_batches(event)
+    return _epsilon_with_room(event, left, adjacency, guess) if left > 0 else math.inf
+
+
+def _epsilon_with_room(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> float:
+    """The same for batches that never exceed their places."""
     parts = leaf_events_with_counts(event)
     if len(parts) == 1 and parts[0][1] == 1 and parts[0][0]["type"] in _THEOREMS:
         return _THEOREMS[parts[0][0]["type"]](parts[0][0], delta, adjacency)
     return max(_invert_curve(side, delta, guess) for side in delta_curves_of_event(event, adjacency)) if parts else 0.0
+
+
+def total_variation(event: Event, adjacency: str) -> float:
+    """An upper bound on the total variation between neighbours: by delta at 0, or at a larger epsilon.
+
+    At an epsilon it is at most (exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1): Kairouz, Oh, Viswanath 2015.
+    """
+    if not leaf_events_with_counts(event):
+        return 0.0
+    points = np.linspace(0.0, 6.0, 13)
+    deltas = delta_curves_of_event(event, adjacency)[0](points)
+    return float(((np.expm1(points) + 2 * deltas) / (np.exp(points) + 1)).min())
 
 
 def _invert_curve(side: Curve, delta: float, guess: float) -> float:
@@ -716,7 +784,7 @@ def _epsilon_of_random_stopping(leaf: Event, delta: float, adjacency: str) -> fl
     if tail >= delta or limit < math.log(1 / tail) / gamma * (1 - 1e-12):
         return math.inf
     root = (delta - tail) / limit
-    return 3 * epsilon(leaf["event"], root**2 / 2, adjacency) + 3 * root
+    return 3 * _epsilon_with_room(leaf["event"], root**2 / 2, adjacency) + 3 * root
 
 
 def _epsilon_of_threshold_search(leaf: Event, delta: float, adjacency: str) -> float:
@@ -725,7 +793,7 @@ def _epsilon_of_threshold_search(leaf: Event, delta: float, adjacency: str) -> f
     tail = (1 - gamma) ** int(leaf["tries"]["limit"])
     if tail >= delta:
         return math.inf
-    inner = epsilon(leaf["event"], (delta - tail) * gamma, adjacency)
+    inner = _epsilon_with_room(leaf["event"], (delta - tail) * gamma, adjacency)
     return 2 * inner + math.log1p((delta - tail) * math.exp(-inner)) - math.log1p(-tail)
 
 
@@ -738,13 +806,25 @@ _THEOREMS: Mapping[str, Callable[[Event, float, str], float]] = {
 
 def epsilon_by_renyi(event: Event, delta: float, adjacency: str) -> float:
     """An upper bound on epsilon at delta by Renyi divergences; for searches it may be less than that by losses."""
-    return renyi_epsilon(_renyi_divergence_of_event(event, adjacency), delta)
+    left = delta - OVERFULL * _expected_batches(event)
+    if left <= 0:
+        return math.inf
+    parts, numbers = _mechanisms_and_numbers(event)
+    x = _log_ratio(numbers, 1e-9 * left)
+    return 2 * x + renyi_epsilon(_renyi_divergence(parts, adjacency), (1 - 2e-9 * bool(numbers)) * left * math.exp(-x))
 
 
 def _renyi_divergence_of_event(event: Event, adjacency: str) -> Divergence:
-    """The divergences of a composition: those of its Gaussian steps together, and of all others."""
+    """The divergences of a composition: rounded numbers add at most x (2 a - 1) / (a - 1) at order a."""
+    parts, numbers = _mechanisms_and_numbers(event)
+    exact, x = _renyi_divergence(parts, adjacency), numbers * LOG_RATIO
+    return lambda orders: exact(orders) + x * (2 * orders - 1) / (orders - 1)
+
+
+def _renyi_divergence(mechanisms: Sequence[tuple[Event, int]], adjacency: str) -> Divergence:
+    """The divergences of mechanisms: those of their Gaussian steps together, and of all others."""
     steps, parts = [], []
-    for leaf, count in leaf_events_with_counts(event):
+    for leaf, count in mechanisms:
         step = _gaussian_steps_of_leaf(leaf, count, adjacency)
         if step is not None:
             steps.append(step)
@@ -837,6 +917,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
 
 
 
@@ -939,10 +1020,26 @@ def exit_codes_and_sentences_on_price(price: Mapping[str, Any], report: Mapping[
     for name, part in price["parts"].items():
         code, sentence = exit_code_and_sentence_on_claim(part, delta, price["adjacency"], price["claimed_by"])
         results.append((code, f"{name}: {sentence}"))
+    results += _total_variation_verdicts(price, facts)
     if more["epsilon"] or more["delta"]:
         charged = f"epsilon {more['epsilon']!r} at delta {more['delta']!r}"
         results.append((NOT_RECOMPUTED, f"repeated runs: not recomputed: {charged} is charged for them"))
     return results
+
+
+def _total_variation_verdicts(price: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """The verdict on the stated total variation, by which a fair coin is guessed; none if none is stated."""
+    stated, parts = price.get("total_variation"), [part["event"]["event"] for part in price["parts"].values()]
+    if stated != facts.get("total_variation", {}).get("value"):
+        yield FAILS, "total variation: report.json does not agree with price.json"
+    elif stated is not None:
+        bound, reason = _recomputed_value_or_reason(
+            lambda: max(total_variation(event, price["adjacency"]) for event in parts)
+        )
+        holds = min(bound, 1.0) <= largest_bound_that_confirms_claim(stated)
+        code, words = (HOLDS, "holds") if holds else (FAILS, "does not hold")
+        code, words = (NOT_RECOMPUTED, f"not recomputed: {reason}") if reason else (code, words)
+        yield code, f"total variation: {words}: {stated!r} is claimed, {_bound_text(bound)} is recomputed"
 
 
 def _is_finite_and_not_negative(value: object) -> bool:
