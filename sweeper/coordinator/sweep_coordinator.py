@@ -238,7 +238,7 @@ class SweepCoordinator:
             queue = replace(queue, due=(), more=no_further_runs, all_known=True)
             queue = replace(queue, losses=LOSSES_AFTER_CARD, repetition=no_repetition)
         folder.create_folder()
-        plan.write(folder.plan_path)
+        priced.plan.write(folder.plan_path)
         folder.private_store.note_folder(folder.root, finished=False)
         if self.request.verb is not Verb.RESUME or not folder.multirun_config_path.exists():
             self.request.jobs.for_plan(plan.id).write_config(folder.multirun_config_path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
@@ -40,7 +39,6 @@ from dpsweep.sweeper.planning.sealed_options import (
     compose_plan_with_unread_part,
     require_table_for_threshold,
 )
-from dpsweep.sweeper.planning.trained_weights import config_with_trained_weights
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.interface import nominal_units
@@ -65,7 +63,7 @@ def compose_priced_plan(
     points: Iterable[Point], settings: PlanSettings, account: AccountParts = NEW_ACCOUNT
 ) -> PricedPlan:
     """The priced plan of these points under the settings' rule, accountants and budget."""
-    every = [replace(point, config=config_with_trained_weights(point.config)) for point in points]
+    every = list(points)
     if not settings.is_sampler_open and all(point.axes.get("sampler") != AUTO_SAMPLER for point in every):
         return _compose_plan_with_samplers(every, settings, account)
     return plan_with_cheapest_sampler(

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, WEIGHTS, dataset_from_config
 from dpsweep.trainers.methods.script import is_script_config
 
 
-def config_with_trained_weights(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A point's configuration with the number of weights; as it is for a script, whose noise is not on the lattice.
+def points_with_trained_weights(points: Iterable[Point]) -> Iterator[Point]:
+    """The points with the number of weights; as they are for a script, whose noise is not on the lattice.
 
-    Raises `BadInput` if the model cannot be built.
+    It builds models, so the code that points name must have been allowed to run. Raises `BadInput` if a model cannot be
+    built.
     """
-    if is_script_config(config):
-        return dict(config)
-    parts = {name: config.get(name) for name in ("dataset", "model", FEATURES, ADAPTER)}
-    return {**config, WEIGHTS: _number_of_weights(json.dumps(parts, sort_keys=True))}
+    for point in points:
+        parts = {name: point.config.get(name) for name in ("dataset", "model", FEATURES, ADAPTER)}
+        known = (
+            {} if is_script_config(point.config) else {WEIGHTS: _number_of_weights(json.dumps(parts, sort_keys=True))}
+        )
+        yield point.with_settings(**known)
 
 
 @lru_cache(maxsize=256)

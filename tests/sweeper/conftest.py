@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,9 +18,14 @@ from tests.sweeper.search_programs import (
 
 
 @pytest.fixture
-def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[..., Place]:
+def place(
+    tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Place]:
     def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
-        priced = compose_priced(line)
+        with monkeypatch.context() as own_modules:
+            own_modules.syspath_prepend(tmp_path)
+            priced = compose_priced(line)
+        sys.modules.pop("my_model", None)
         log = ledger if own is None else own
         store = PrivateStore.for_plan(log, priced.plan.account, priced.plan.id)
         folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve(), store=store)

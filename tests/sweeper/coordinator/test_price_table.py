@@ -18,7 +18,7 @@ TWO = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1
 def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
     """The lines of the table's row on accountants."""
     assert done.returncode == 0, done.stderr
-    rows = re.search(r"│accountants *│(.*?)│at least", done.stdout, re.DOTALL)
+    rows = re.search(r"│accountants *│(.*?)│true cost", done.stdout, re.DOTALL)
     assert rows is not None, done.stdout
     return [line.strip() for line in re.split(r"│\n│ *│", rows[1].rstrip().rstrip("│"))]
 
@@ -38,8 +38,8 @@ def test_two_accountants_that_agree_on_the_scores_alone_are_not_said_to_agree(
     assert quote.bounds == scored
     assert training["classical"] - training["PLD"] > 2 * (scored["classical"] - scored["PLD"])
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
-        f"training records: {accountants_upper_bounds_text(training)}",
-        f"scored records: {accountants_upper_bounds_text(scored)}",
+        f"training records: {accountants_upper_bounds_text(training, training['classical'])}",
+        f"scored records: {accountants_upper_bounds_text(scored, scored['classical'])}",
     ]
 
 
@@ -57,5 +57,5 @@ def test_public_scores_have_no_line_and_an_accountant_without_a_bound_is_named(
     words = ("dataset=adult", *every_row, *TWO[1:], "score=public", "privacy.adjacency=replace_one")
     (bound,) = compose_priced(words).quote.bounds_by_part["training"].items()
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
-        f"training records: {bound[0]} {epsilon_text_rounded_up(bound[1])} alone; RDP gives no bound"
+        f"training records: {epsilon_text_rounded_up(bound[1])} ({bound[0]}, used); RDP gives no bound"
     ]
