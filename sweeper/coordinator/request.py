@@ -151,10 +151,9 @@ class SweepRequest:
             [*(point.config for point in points), {"search": plan.search, "accountant": plan.accountant}]
         )
         points = points_on_generated_records(points) if rehearsal else points_refusing_generated_records(points)
-        points = points_with_trained_weights(points)
         return cls(
             verb=verb,
-            points=tuple(points),
+            points=tuple(points_with_trained_weights(points)),
             plan=plan,
             fit=_require_true_or_false("fit", config.plan.fit),
             anyway=_require_true_or_false("anyway", config.plan.anyway),

@@ -129,7 +129,7 @@ class SweepCoordinator:
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
             missing_data_files_sentence(plan, request.data)
             or new_data_message_that_sweep_would_give(plan, request.data, self._ledger),
-            request.jobs.named_folder_sentence,
+            request.jobs.for_plan(plan.id).named_folder_sentence,
         ):
             if message:
                 print_line(message)

@@ -28,10 +28,8 @@ def points_with_trained_weights(points: Iterable[Point]) -> Iterator[Point]:
     """
     for point in points:
         parts = {name: point.config.get(name) for name in ("dataset", "model", FEATURES, ADAPTER)}
-        known = (
-            {} if is_script_config(point.config) else {WEIGHTS: _number_of_weights(json.dumps(parts, sort_keys=True))}
-        )
-        yield point.with_settings(**known)
+        form = json.dumps(parts, sort_keys=True)
+        yield point if is_script_config(point.config) else point.with_settings(**{WEIGHTS: _number_of_weights(form)})
 
 
 @lru_cache(maxsize=256)
