@@ -271,7 +271,7 @@ VERBS: Mapping[str, Subcommand] = {
     "sweep": Subcommand(
         run=sweep,
         line="price, charge, train and report a grid; takes Hydra overrides; --again accepts another charge",
-        usage="[KEY=VALUE[,VALUE...] ...] [--again] [--anyway]",
+        usage="[KEY=VALUE[,VALUE...] ...] [--config FILE.yaml] [--again] [--anyway]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=1,2 privacy.epsilon=4",
         hint=lambda: KEYS_HINT,
     ),

@@ -34,6 +34,7 @@ from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 from dpsweep.accounting.printing import print_errors
 from dpsweep.sweeper.commands.hydra_internals import run_hydra_application, store_config_of_group
 from dpsweep.sweeper.commands.hydra_options import MODES, OUTSIDE, parse_options, refuse_hydra_keys
+from dpsweep.sweeper.commands.keywords import words_with_settings_file
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, PAY_AGAIN
 from dpsweep.sweeper.planning.keys import (
@@ -287,6 +288,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; call it within `one_sentence`."""
+    arguments = words_with_settings_file(arguments)
     words = hydra_arguments_from_command_line(arguments)
     _refuse_spaces_in_value_lists(arguments)
     refuse_reserved_keys_and_options(arguments)

@@ -1,4 +1,4 @@
-"""Keywords of the Python functions as overrides of the command line.
+"""Keywords of the Python functions, and settings in a file, as overrides of the command line.
 
 `lr=[0.1, 1]` is `trainer.lr=0.1,1`: a list, a range or an array is an axis of the grid, a tuple is one value that is a
 list. A keyword is a name of `KEYWORDS`, a group or a top key of the configuration, or a dotted key in a dictionary
@@ -15,8 +15,12 @@ from os import PathLike
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.stored_names.stored_classes import TARGET
+from dpsweep.sweeper.commands.readable_files import keys_and_values_in_file
+from dpsweep.sweeper.planning.grid import code_in_words
 from dpsweep.sweeper.planning.keys import SHORT_WORDS, choices_by_group, documented_keys
 from dpsweep.sweeper.planning.unknown_keys import SIMILAR, translate_foreign_override
+from dpsweep.trainers.user_modules import may_run, repeated_code_sentence
 
 KEYWORDS: Mapping[str, str] = {
     **SHORT_WORDS,
@@ -35,6 +39,9 @@ KEYWORDS: Mapping[str, str] = {
     "device": "compute.device",
 }
 """The key of the configuration for a keyword; a group or a top key is its own keyword."""
+
+FILE_OPTION = "--config"
+"""The option that names a file of settings."""
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 _READ_AS_OTHER_TYPE = ("null", "true", "false", "nan", "inf")
@@ -55,12 +62,47 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
     if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in ['steps=5'], or keywords.")
     settings = [_key_and_values_of_keyword(name, value, keywords) for name, value in keywords.items()]
-    given = [word.partition("=")[0].lstrip("+~") for word in overrides]
+    given = [_key_of_word(word) for word in overrides]
     for key, values in settings:
         if key in given:
             raise BadInput(f"Expected {key} to be given once, got it once more as {key}={values}.")
         given.append(key)
     return [*overrides, *(f"{key}={values}" for key, values in settings)]
+
+
+def words_with_settings_file(words: Sequence[str]) -> list[str]:
+    """The words of a command line, before them those of `--config FILE.yaml`; a typed word replaces the file's.
+
+    The file maps keywords to values as the Python functions take them. A mapping at a group holds keys below it; beside
+    a class of the user's they are added.
+    *Guarantee*: no code runs because the file names it. Raises `BadInput` for code that no typed word repeats, and for
+    keys of Hydra's.
+    """
+    typed, own = list(words), []
+    while (place := next((at for at, word in enumerate(typed) if word.split("=")[0] == FILE_OPTION), None)) is not None:
+        _, equals, name = typed.pop(place).partition("=")
+        own += _words_of_settings_file(name if equals or place == len(typed) else typed.pop(place))
+    if strange := sorted(name for name in code_in_words(own) - code_in_words(typed) if not may_run(name)):
+        raise BadInput(repeated_code_sentence(strange, {word.partition("=")[2]: word for word in own}))
+    keys = {_key_of_word(word) for word in typed}
+    return [*(word for word in own if _key_of_word(word) not in keys), *typed]
+
+
+def _key_of_word(word: str) -> str:
+    return word.partition("=")[0].lstrip("+~")
+
+
+def _words_of_settings_file(name: str) -> list[str]:
+    form = keys_and_values_in_file(name)
+    settings: dict[str, Any] = {}
+    for key, value in form.items():
+        is_parted = isinstance(value, Mapping) and "." not in key
+        settings |= {f"{key}.{inner}": one for inner, one in value.items()} if is_parted else {key: value}
+    if reserved := [key for key in settings if key.startswith("hydra")]:
+        raise BadInput(f"Expected {reserved[0]} on the command line: {name} sets no key of Hydra's.")
+    classes = {key.removesuffix(TARGET) for key in settings if key.endswith(f".{TARGET}")}
+    words = overrides_with_keywords([], settings)
+    return [f"+{word}" if f"{word.partition('.')[0]}." in classes and TARGET not in word else word for word in words]
 
 
 def _key_and_values_of_keyword(name: str, value: Any, keywords: Mapping[str, Any]) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 from hydra.plugins.config_source import ConfigResult
+from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError
 
 from dpsweep.accounting.errors import BadInput
@@ -24,6 +25,17 @@ from dpsweep.sweeper.commands.hydra_internals import (
 
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError, GrammarParseError)
 """No YAML, no UTF-8 or a number of too many digits, lists within lists within lists, and `${` without its end."""
+
+
+def keys_and_values_in_file(name: str) -> dict[str, Any]:
+    """The keys and values of a file of settings; raises `BadInput` for a file that holds none."""
+    try:
+        form = OmegaConf.to_container(OmegaConf.load(name))
+    except (OSError, *UNREADABLE) as cause:
+        raise BadInput(f"Expected {name} to be a file in YAML: {exception_as_short_line(cause)}.") from cause
+    if not isinstance(form, dict) or not form:
+        raise BadInput(f"Expected {name} to have keys and their values, as in steps: 100.")
+    return {str(key): value for key, value in form.items()}
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,12 +122,21 @@ def sort_overrides_into_request(arguments: Sequence[str], loader: ConfigLoader) 
         groups=groups,
         values=values,
         keys=frozenset(STORED_NAMES_BY_KEY.get(override.key_or_group, override.key_or_group) for override in overrides),
-        code=frozenset(code for one in overrides for code in _code_in_override(one.key_or_group, one.value())),
+        code=code_in_words(arguments),
     )
 
 
+def code_in_words(words: Iterable[str]) -> frozenset[str]:
+    """The dotted paths and scripts that these words name, at any depth; a word that Hydra cannot read names none."""
+    found: set[str] = set()
+    for word in words:
+        with suppress(HydraException):
+            override = OverridesParser.create().parse_override(word)
+            found.update(_code_in_override(override.key_or_group, override.value()))
+    return frozenset(found)
+
+
 def _code_in_override(key: str, value: Any) -> Iterator[str]:
-    """The dotted paths and scripts that an override names, at any depth."""
     if isinstance(value, Mapping):
         for inner, one in value.items():
             yield from _code_in_override(str(inner), one)
