@@ -16,7 +16,7 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
-from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
+from dpsweep.trainers.randomness import Streams, lattice_spacing, reproducible_streams, secret_streams
 from dpsweep.trainers.training.run import BatchSizes
 from tests.margins import FALSE_ALARM, count_range, deviation_range, deviations, distribution_margin, joint
 from tests.trainers.loops import CLASSES, RUN, SHAPE, TRAINERS, flat, fresh_model, some_records, some_units, trained
@@ -62,7 +62,9 @@ def test_noise_has_the_declared_law_in_every_coordinate(trainer, noise_multiplie
     assert low > 0.6, "a coordinate with half of the noise is out of this range"
     levels = np.sort(noise, axis=None)
     ranks = np.arange(1, levels.size + 1) / levels.size
-    assert np.abs(ranks - norm.cdf(levels)).max() < distribution_margin(levels.size) + 1 / levels.size
+    std = noise_multiplier * trainer.transform.norm_bound
+    half_a_cell = lattice_spacing(std) / (2 * std) * norm.pdf(0)
+    assert np.abs(ranks - norm.cdf(levels)).max() < distribution_margin(levels.size) + half_a_cell + 1 / levels.size
     low, high = count_range(levels.size, 2 * norm.sf(3))
     assert 0 < low <= (np.abs(levels) > 3).sum() <= high, "no tail is cut off"
 
