@@ -19,7 +19,10 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.entry_points import CONF
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 
-GROUPS = ("model", "loss", "lr_schedule", "clip_schedule", "sampler", "noise", "score")
+GROUPS = (
+    *("model", "loss", "lr_schedule", "clip_schedule", "sampler", "noise", "score"),
+    *("features", "adapter", "augmentation"),
+)
 """The groups of a trial's configuration that a command names."""
 
 PUBLIC_NAMES = frozenset({"metric", "train_on"})
@@ -45,6 +48,7 @@ def _words_of_plan(plan: Plan) -> Iterator[str]:
     for group in GROUPS:
         if group not in swept and config.get(group):
             yield from _words_of_group(group, _without_solved_numbers(plan, group), swept)
+    yield from _words_of_settings(config, swept)
     yield from _words_of_rule(plan.rule, swept)
     if plan.least_runs_per_point > 1:
         yield f"repeats={plan.least_runs_per_point}"
@@ -56,6 +60,23 @@ def _words_of_plan(plan: Plan) -> Iterator[str]:
         yield f"privacy.noise_multiplier={text_with_all_digits(config['privacy']['noise_multiplier'])}"
     yield f"privacy.delta={text_with_all_digits(plan.delta)}"
     yield f"privacy.adjacency={plan.adjacency.value}"
+
+
+def _words_of_settings(config: Mapping[str, Any], swept: set[str]) -> Iterator[str]:
+    """The words of settings in no group, where they are not the usual ones."""
+    checkpoint, sealed = config.get("checkpoint") or {}, config.get("sealed")
+    values = {
+        "subsample": config.get("subsample"),
+        "ema": config.get("ema"),
+        "initial_weights": config.get("initial_weights"),
+        "checkpoint.every": checkpoint.get("every"),
+        "checkpoint.resumes": checkpoint.get("resumes"),
+    }
+    for key, value in values.items():
+        if key not in swept and value not in (None, "independent") and (key, value) != ("checkpoint.resumes", 1):
+            yield f"{key}={value}"
+    if sealed:
+        yield f"budget.sealed={{share: {sealed['share']}, parts: {sealed['parts']}}}"
 
 
 def _words_of_rule(rule: Mapping[str, Any], swept: set[str]) -> Iterator[str]:
