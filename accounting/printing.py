@@ -18,6 +18,7 @@ from typing import TextIO
 _INVISIBLE = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
 _IN_A_LINE = re.compile(rf"[\x00-\x1f{_INVISIBLE}]")
 _FIRST_COLUMNS = re.compile(r" +(\S+ {2,}(?=\S))?")
+_LONG_WORD = re.compile(r"(\S{200})\S{4000,}")  # a path has at most 4096 characters
 _IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")
 
 
@@ -73,8 +74,8 @@ def wrap_lines_below_last_column(text: str, width: int) -> str:
 
 
 def print_error(sentence: object) -> None:
-    """Prints a sentence as one line on standard error."""
-    _write_to_stream(escape_invisible_characters(sentence), sys.stderr)
+    """Prints a sentence as one line on standard error; a word of thousands of characters, a stranger's name, is cut."""
+    _write_to_stream(_LONG_WORD.sub(r"\1...", escape_invisible_characters(sentence)), sys.stderr)
 
 
 def print_errors(*sentences: str) -> None:

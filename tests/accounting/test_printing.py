@@ -102,3 +102,9 @@ def test_an_encoding_that_lacks_a_character_costs_no_sentence(monkeypatch: pytes
     assert content.getvalue() == b"\\u03b5 \\u2264 1\n"
     monkeypatch.setattr(sys, "stdout", None)
     print_line("nobody reads")
+
+
+def test_a_long_name_in_a_refusal_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    path = f"/{'folder/' * 500}table.csv"
+    print_error(f"Expected {'a' * 100_000}=1 in {path}.")
+    assert capsys.readouterr().err == f"Expected {'a' * 200}... in {path}.\n"
