@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import MappingProxyType
@@ -35,6 +36,8 @@ _FAULTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What an error says of a ledger, by its SQLSTATE or the class of it: refused, full, busy, out of reach, a pooler."""
+
+RESTART_SECONDS = 20.0
 
 _DATABASE = sa.text(
     "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"
@@ -74,6 +77,7 @@ class PostgresServer:
         self.name = self._url.set(query=shown).render_as_string(hide_password=True)
         self._engine = self._new_engine()
         self._places: tuple[str, ...] = ()
+        self._has_answered = False
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -94,9 +98,21 @@ class PostgresServer:
 
     @contextmanager
     def open_session(self) -> Iterator[DatabaseSession]:
-        """A new connection."""
-        with self._engine.connect() as connection:
+        """A new connection; a server that has answered before has `RESTART_SECONDS` to come back from a crash."""
+        until = time.monotonic() + RESTART_SECONDS if self._has_answered else 0.0
+        while (connection := self._connection_or_none(until)) is None:
+            time.sleep(RESTART_SECONDS / 100)
+        self._has_answered = True
+        with connection:
             yield PostgresSession(connection)
+
+    def _connection_or_none(self, until: float) -> sa.Connection | None:
+        try:
+            return self._engine.connect()
+        except sa.exc.OperationalError:
+            if time.monotonic() < until:
+                return None
+            raise
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import closing
+from io import BytesIO
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from dpsweep.accounting.chain import postgres_server
 from dpsweep.accounting.chain.postgres_server import PostgresServer
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
@@ -48,6 +51,28 @@ def _refused(address: str) -> str:
     assert len(sentence.splitlines()) == 1
     assert "hemligt" not in sentence
     return sentence
+
+
+def test_a_server_that_crashed_and_came_back_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has never answered is not waited for: its address may be wrong."""
+    database, down = PostgresServer("postgresql://nobody@127.0.0.1:1/books"), ["starting up"]
+
+    def connect() -> Any:
+        if down:
+            raise sa.exc.OperationalError("connect", None, ConnectionRefusedError(down.pop()))
+        return closing(BytesIO())
+
+    monkeypatch.setattr(database._engine, "connect", connect)
+    with pytest.raises(sa.exc.OperationalError), database.open_session():
+        pass
+    for refused in (0, 3):
+        down += ["starting up"] * refused
+        with database.open_session():
+            assert not down
+    monkeypatch.setattr(postgres_server, "RESTART_SECONDS", 0.2)
+    down += ["gone"] * 1000
+    with pytest.raises(sa.exc.OperationalError), database.open_session():
+        pass
 
 
 def test_a_server_that_does_not_answer_or_open_is_said_without_the_password(server: Server) -> None:
