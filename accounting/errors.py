@@ -52,6 +52,10 @@ class BadInputInLines(BadInput):
     """A request that lacks several values, one a line; whoever raises it has escaped the words of others in it."""
 
 
+class LedgerOpenedMeanwhile(BadInput):
+    """Another command opened a new ledger since this one named its private store: it begins again there."""
+
+
 class UnsupportedEvent(DpsweepError, ValueError):
     """An accountant has no proven bound for this event under this adjacency; it never approximates."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from dpsweep.accounting.chain.hash_chain import End, Entry, Kind, Lines, random_ledger_identity
 from dpsweep.accounting.chain.storage import Chain
-from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
+from dpsweep.accounting.errors import LedgerDamaged, LedgerOpenedMeanwhile, WitnessUnreachable
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Opened, Restored, read_body
 from dpsweep.accounting.ledger.remembered_ends import (
@@ -129,7 +129,7 @@ class ComparedChain:
     def create_if_missing(self) -> None:
         """Creates the chain if it is missing; refuses to replace a ledger that this machine remembers.
 
-        Raises `BadInput` if another process gave the ledger another identity than this object told already.
+        Raises `LedgerOpenedMeanwhile` if another process gave the ledger another identity than this one told.
         """
         with self.read_transaction() as lines:
             missing = lines is None
@@ -141,7 +141,7 @@ class ComparedChain:
 
     def _require_offered_identity(self, identity: str) -> None:
         if self._offered not in (None, identity):
-            raise BadInput(f"Another command opened the ledger {self.name} just now; the same command goes on there.")
+            raise LedgerOpenedMeanwhile(f"Another command opened the ledger {self.name}: this one begins again.")
 
     @contextmanager
     def read_transaction(self) -> Iterator[Lines | None]:

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
-from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.errors import BadInput, ExitCode, LedgerOpenedMeanwhile
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.outlook import Outlook, compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.printing import print_errors, print_line, print_lines
+from dpsweep.accounting.printing import print_error, print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
@@ -123,16 +123,16 @@ class SweepCoordinator:
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
         elsewhere = plan_run_elsewhere(priced, folder, statement)
-        for message in (
+        messages = (
             elsewhere.sentence if elsewhere is not None else "",
             request.launcher_refusal_sentence(priced),
             same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
             missing_data_files_sentence(plan, request.data)
             or new_data_message_that_sweep_would_give(plan, request.data, self._ledger),
             request.jobs.for_plan(plan.id).named_folder_sentence,
-        ):
-            if message:
-                print_line(message)
+        )
+        for message in filter(None, messages):
+            print_line(message)
         if not folder.plan_path.exists():
             folder.create_folder()
             plan.write(folder.plan_path)
@@ -173,8 +173,7 @@ class SweepCoordinator:
                 "continues what was charged, and `dpsweep sweep` begins."
             )
         panel = build_object_of_config_part(settings.accountant, "accountant")
-        accepted = settings.privacy.get("accept_delta")
-        return self.charge_and_run(price_stored_plan(plan, panel, accepted))
+        return self.charge_and_run(price_stored_plan(plan, panel, settings.privacy.get("accept_delta")))
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
@@ -184,7 +183,11 @@ class SweepCoordinator:
             print_line(elsewhere.sentence)
             print_line(self.folder_with_results(plan))
             return ExitCode.DONE
-        return coordinator._charge_and_run_under_locks(priced)
+        try:
+            return coordinator._charge_and_run_under_locks(priced)
+        except LedgerOpenedMeanwhile as opened:
+            print_error(opened)
+            return self.charge_and_run(priced)
 
     def folder_with_results(self, plan: Plan) -> Path:
         """The folder with the results of a plan that was swept: this command's, or the one where it was finished."""
@@ -400,9 +403,8 @@ class SweepCoordinator:
         if not (known := search_class_for_plan(plan).trials_known_beforehand(plan)):
             return workers.jobs
         least = self._least_runs_per_job(priced, costs)
-        jobs = jobs_with_due_points(
-            plan.blocks, known, workers=workers.jobs, together=request.compute.together, least=least
-        )
+        together = request.compute.together
+        jobs = jobs_with_due_points(plan.blocks, known, workers=workers.jobs, together=together, least=least)
         return min(sum(1 for _ in jobs), request.max_batch_size or workers.batch)
 
     def _jobs_at_once(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
@@ -491,9 +493,7 @@ class SweepCoordinator:
     @cached_property
     def _number_of_records_without_features(self) -> int:
         store = PrivateStore.for_plan(self._ledger, "", "")
-        return max(
-            (count_records_without_features(point.config, store) for point in self.request.points[:1]), default=0
-        )
+        return sum(count_records_without_features(point.config, store) for point in self.request.points[:1])
 
     @cached_property
     def _ledger(self) -> Ledger:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, LedgerOpenedMeanwhile
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
@@ -173,7 +173,7 @@ def test_a_creator_that_told_another_identity_stops(tmp_path: Path) -> None:
     late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
     told = late.identity()
     first.open_account("digits", BUDGET)
-    with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
+    with pytest.raises(LedgerOpenedMeanwhile, match=r"Another command opened the ledger .*: this one begins again"):
         late.open_account_or_check_neighbours("digits", BUDGET)
     assert Ledger(tmp_path / "ledger.sqlite").identity() == first.identity() != told
 
@@ -192,7 +192,7 @@ def test_a_creator_that_told_another_identity_stops_also_after_it_looked(
         first.open_account("digits", BUDGET)
 
     monkeypatch.setattr(ComparedChain, "create_if_missing", make)
-    with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
+    with pytest.raises(LedgerOpenedMeanwhile, match=r"Another command opened the ledger .*: this one begins again"):
         late.open_account_or_check_neighbours("adult", BUDGET)
     assert first.account_names() == ("digits",)
 
