@@ -1,8 +1,8 @@
 """Keywords of the Python functions, and settings in a file, as overrides of the command line.
 
 `lr=[0.1, 1]` is `trainer.lr=0.1,1`: a list, a range or an array is an axis of the grid, a tuple is one value that is a
-list. A keyword is a name of `KEYWORDS`, a group or a top key of the configuration, or a dotted key in a dictionary
-(`**{"adapter.rank": 4}`).
+list, and a dictionary holds keys below its keyword. A keyword is a name of `KEYWORDS`, a group or a top key of the
+configuration, or a dotted key in a dictionary (`**{"adapter.rank": 4}`).
 """
 
 from __future__ import annotations
@@ -61,20 +61,19 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in [{overrides!r}].")
     if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in ['steps=5'], or keywords.")
-    settings = [_key_and_values_of_keyword(name, value, keywords) for name, value in keywords.items()]
+    settings = [_key_and_values_of_keyword(name, value, keywords) for name, value in _keywords_by_key(keywords).items()]
     given = [_key_of_word(word) for word in overrides]
     for key, values in settings:
-        if key in given:
-            raise BadInput(f"Expected {key} to be given once, got it once more as {key}={values}.")
-        given.append(key)
+        if (plain := key.lstrip("+")) in given:
+            raise BadInput(f"Expected {plain} to be given once, got it once more as {key}={values}.")
+        given.append(plain)
     return [*overrides, *(f"{key}={values}" for key, values in settings)]
 
 
 def words_with_settings_file(words: Sequence[str]) -> list[str]:
     """The words of a command line, before them those of `--config FILE.yaml`; a typed word replaces the file's.
 
-    The file maps keywords to values as the Python functions take them. A mapping at a group holds keys below it; beside
-    a class of the user's they are added.
+    The file maps keywords to values as the Python functions take them.
     *Guarantee*: no code runs because the file names it. Raises `BadInput` for code that no typed word repeats, and for
     keys of Hydra's.
     """
@@ -93,16 +92,21 @@ def _key_of_word(word: str) -> str:
 
 
 def _words_of_settings_file(name: str) -> list[str]:
-    form = keys_and_values_in_file(name)
-    settings: dict[str, Any] = {}
-    for key, value in form.items():
-        is_parted = isinstance(value, Mapping) and "." not in key
-        settings |= {f"{key}.{inner}": one for inner, one in value.items()} if is_parted else {key: value}
+    settings = keys_and_values_in_file(name)
     if reserved := [key for key in settings if key.startswith("hydra")]:
         raise BadInput(f"Expected {reserved[0]} on the command line: {name} sets no key of Hydra's.")
-    classes = {key.removesuffix(TARGET) for key in settings if key.endswith(f".{TARGET}")}
-    words = overrides_with_keywords([], settings)
-    return [f"+{word}" if f"{word.partition('.')[0]}." in classes and TARGET not in word else word for word in words]
+    return overrides_with_keywords([], settings)
+
+
+def _keywords_by_key(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords with those below a mapping as keys of their own; beside a class of the user's they are added."""
+    by_key: dict[str, Any] = {}
+    for name, value in keywords.items():
+        is_parted = isinstance(value, Mapping) and "." not in name
+        for below, one in value.items() if is_parted else [("", value)]:
+            mark = "++" if is_parted and TARGET in value and below != TARGET else ""
+            by_key[f"{mark}{name}.{below}" if is_parted else name] = one
+    return by_key
 
 
 def _key_and_values_of_keyword(name: str, value: Any, keywords: Mapping[str, Any]) -> tuple[str, str]:

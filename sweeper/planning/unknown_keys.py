@@ -186,18 +186,21 @@ def _axis_of_hydra_key_sentence(word: str) -> str:
 
 
 def axis_in_brackets_sentence(word: str) -> str | None:
-    """The sentence for `trainer.lr=[1,2,3]` and `trainer=[dpsgd,dpnsgd]`, lists that stand for an axis; else None."""
+    """The sentence for `trainer.lr=[1,2]`, `trainer=[dpsgd,dpadam]`, `trainer.lr={values: [1,2]}`: axes; else None."""
     key, _, value = word.partition("=")
-    if not (value.startswith("[") and value.endswith("]")) or key in GROUPS_WITH_SEVERAL_CHOICES:
+    listed = _LISTED.fullmatch(value)
+    if listed is None or key in GROUPS_WITH_SEVERAL_CHOICES:
         return None
     known = documented_keys().get(key)
     if key not in choices_by_group() and (known is None or not known.is_number):
         return None
-    values = ",".join(part.strip() for part in value[1:-1].split(","))
+    values = ",".join(part.strip() for part in listed[1].split(","))
     if not values:
         return f"{key} has no value."
     return f"Expected {word} without brackets, which make one value of it; its values as an axis: {key}={values}."
 
+
+_LISTED = re.compile(r"(?:\{ *values *: *)?\[(.*)\](?: *\})?", re.DOTALL)
 
 GROUPS_WITH_SEVERAL_CHOICES = ("logger",)
 """The groups of which a list chooses several at once."""
@@ -331,12 +334,14 @@ SYNONYMS: Mapping[str, str] = {
         ("batch_size", "lot_size", "expected_batch_size", "logical_batch_size", "per_device_train_batch_size"),
         "sampler.batch_size",
     ),
+    **dict.fromkeys(("microbatches", "num_microbatches"), "compute.chunk"),
     **dict.fromkeys(("microbatch_size", "physical_batch_size", "max_physical_batch_size"), "compute.chunk"),
     **dict.fromkeys(("lr", "learning_rate", "eta", "step_size"), "trainer.lr"),
     **dict.fromkeys(
         ("max_grad_norm", "max_norm", "l2_norm_clip", "clip_norm", "clipping_norm", "clipping_threshold", "clip", "C"),
         "trainer.clip_norm",
     ),
+    **dict.fromkeys(("per_example_max_grad_norm", "max_per_sample_grad_norm"), "trainer.clip_norm"),
     **dict.fromkeys(("regularizer", "regulariser", "gamma", "r"), "trainer.regularizer"),
     **dict.fromkeys(("momentum", "beta1", "beta2"), "trainer.{}"),
     **dict.fromkeys(("sigma", "noise_multiplier", "noise_scale", "noise"), "privacy.noise_multiplier"),
@@ -353,6 +358,7 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("task", "data_set", "corpus"), "dataset"),
     **dict.fromkeys(("n_trials", "num_trials", "num_samples", "max_trials", "trials"), "search.trials"),
     **dict.fromkeys(("rule", "selection"), "tuning"),
+    **dict.fromkeys(("accountant", "accounting_mode"), "accountant"),
     **dict.fromkeys(("val_split", "validation_split", "val_fraction", "test_size"), "score.fraction"),
     **dict.fromkeys(("objective", "scoring", "metric"), "score.metric"),
     **dict.fromkeys(("n_repeats", "num_repeats", "seeds"), "repeats"),
@@ -379,7 +385,9 @@ def translate_foreign_override(name: str, value: str, words: Sequence[str]) -> s
     key = SYNONYMS[last].format(last)
     if last in EPOCHS:
         return _steps_override_from_epochs(value, words)
-    return f"{key}={value}" if value else key
+    if "." not in key:
+        value = ",".join(CHOICES_OF_OTHER_TOOLS.get(choice, choice) for choice in value.split(","))
+    return f"{key}={value}" if value and "microbatches" not in last else key
 
 
 def _steps_override_from_epochs(epochs: str, words: Sequence[str]) -> str:

@@ -49,10 +49,20 @@ def test_every_keyword_is_a_key_of_the_configuration() -> None:
     ],
 )
 def test_values_are_written_in_hydras_grammar(value: object, text: str) -> None:
-    (word,) = overrides_with_keywords([], {"steps": value})
-    assert word == f"steps={text}"
+    (word,) = overrides_with_keywords([], {"budget.sealed": value})
+    assert word == f"budget.sealed={text}"
     parsed = OverridesParser.create().parse_override(word)
     assert parsed.is_sweep_override() == isinstance(value, list | range | np.ndarray)
+
+
+def test_a_dictionary_holds_keys_below_its_keyword() -> None:
+    """Those of a class of the user's are added: dpsweep's own model may have other keys, or the same ones."""
+    own = {"_target_": "my_model.Net", "width": [8, 16], "layers": (1, 2)}
+    assert overrides_with_keywords([], {"model": own, "privacy": {"epsilon": 3}}) == [
+        *("model._target_=my_model.Net", "++model.width=8,16", "++model.layers=[1,2]", "privacy.epsilon=3"),
+    ]
+    with pytest.raises(BadInput, match=r"Expected model\.width to be given once"):
+        overrides_with_keywords(["+model.width=3"], {"model": own})
 
 
 def test_the_plan_is_that_of_the_words() -> None:

@@ -64,7 +64,7 @@ def test_a_typed_word_replaces_the_files(tmp_path: Path) -> None:
         ("a: [", "search.yaml to be a file in YAML"),
         ("[3]", "search.yaml to have keys and their values, as in steps: 100."),
         ("3", "search.yaml to be a file in YAML"),
-        ({"hydra": {"searchpath": ["file:///x"]}}, "Expected hydra.searchpath on the command line"),
+        ({"hydra": {"searchpath": ["file:///x"]}}, "Expected hydra on the command line"),
         ({"hydra/launcher": "joblib"}, "Expected hydra/launcher on the command line"),
         ({"learning_rate": 3}, "Expected learning_rate=3 in dpsweep's words: lr=3."),
         ({"model._target_": "os.system"}, "since no code runs because a file names it"),

@@ -19,6 +19,7 @@ from dpsweep.sweeper.planning.keys import (
 from dpsweep.sweeper.planning.unknown_keys import (
     CHOICES_OF_OTHER_TOOLS,
     SYNONYMS,
+    axis_in_brackets_sentence,
     translate_foreign_override,
     unknown_choice_sentence,
     unknown_key_sentence,
@@ -194,6 +195,27 @@ def test_other_tools_words_lead_to_keys_and_groups_that_exist(name: str) -> None
     assert key in documented_keys() or key in choices_by_group() or key.startswith("hydra."), key
     assert is_root_of_key_known(key)
     assert translate_foreign_override(name, "1", []) is not None
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("microbatches=4", "compute.chunk"),
+        ("per_example_max_grad_norm=1", "trainer.clip_norm=1"),
+        ("optimizer=adamw,sgd_", "trainer=dpadam,sgd_"),
+        ("privacy.accountant=rdp", "accountant=rdp"),
+    ],
+)
+def test_words_of_the_trade_are_translated_with_their_values(word: str, ours: str) -> None:
+    name, _, value = word.partition("=")
+    assert translate_foreign_override(name, value, []) == ours
+
+
+@pytest.mark.parametrize("word", ["trainer.lr=[1, 2]", "trainer.lr={values: [1,2]}", "trainer.lr={ values : [ 1,2 ] }"])
+def test_a_list_in_brackets_is_answered_with_the_axis(word: str) -> None:
+    sentence = axis_in_brackets_sentence(word)
+    assert sentence is not None
+    assert sentence.endswith("its values as an axis: trainer.lr=1,2.")
 
 
 @pytest.mark.parametrize(("word", "key"), [("solve", "plan.solve"), ("initial_weights", "weights.initial")])
