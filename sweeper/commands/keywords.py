@@ -17,7 +17,6 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.stored_names.stored_classes import TARGET
 from dpsweep.sweeper.commands.readable_files import keys_and_values_in_file
-from dpsweep.sweeper.planning.grid import code_in_words
 from dpsweep.sweeper.planning.keys import SHORT_WORDS, choices_by_group, documented_keys
 from dpsweep.sweeper.planning.unknown_keys import SIMILAR, translate_foreign_override
 from dpsweep.trainers.user_modules import may_run, repeated_code_sentence
@@ -81,6 +80,10 @@ def words_with_settings_file(words: Sequence[str]) -> list[str]:
     while (place := next((at for at, word in enumerate(typed) if word.split("=")[0] == FILE_OPTION), None)) is not None:
         _, equals, name = typed.pop(place).partition("=")
         own += _words_of_settings_file(name if equals or place == len(typed) else typed.pop(place))
+    if not own:
+        return typed
+    from dpsweep.sweeper.planning.grid import code_in_words  # the completion of words stays light
+
     if strange := sorted(name for name in code_in_words(own) - code_in_words(typed) if not may_run(name)):
         raise BadInput(repeated_code_sentence(strange, {word.partition("=")[2]: word for word in own}))
     keys = {_key_of_word(word) for word in typed}
