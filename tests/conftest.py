@@ -28,7 +28,6 @@ from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.planning.sealed_options import AccountParts
-from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 from dpsweep.trainers.user_modules import FINDER
 from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
@@ -188,9 +187,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
             grid = Grid(request, config, loader)
             offered = grid.selection_rule_configs_by_name() if "tuning=auto" in arguments else {}
             return compose_priced_plan(
-                points_with_trained_weights(grid.points()),
-                plan_settings(config, request.keys, offered),
-                AccountParts(earlier),
+                grid.points(), plan_settings(config, request.keys, offered), AccountParts(earlier)
             )
 
     return compose

@@ -38,6 +38,7 @@ _FAULTS: Mapping[str, str] = MappingProxyType(
 """What an error says of a ledger, by its SQLSTATE or the class of it: refused, full, busy, out of reach, a pooler."""
 
 RESTART_SECONDS = 20.0
+"""How long a command waits for a server that has answered it before; the start of one after a crash takes seconds."""
 
 _DATABASE = sa.text(
     "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"

@@ -246,7 +246,7 @@ ASKING = (HELP, "-h")
 
 KEYS_HINT = (
     "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one; `dpsweep help hydra` is about Hydra's. "
-    "Commas between values make an axis."
+    "Commas between values make an axis. `--config FILE.yaml` reads keys and values from a file."
 )
 
 OF_FOLDERS = ("resume", "watch", "verify", "report", "release", "export")
@@ -271,7 +271,7 @@ VERBS: Mapping[str, Subcommand] = {
     "sweep": Subcommand(
         run=sweep,
         line="price, charge, train and report a grid; takes Hydra overrides; --again accepts another charge",
-        usage="[KEY=VALUE[,VALUE...] ...] [--config FILE.yaml] [--again] [--anyway]",
+        usage="[KEY=VALUE[,VALUE...] ...] [--again] [--anyway]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=1,2 privacy.epsilon=4",
         hint=lambda: KEYS_HINT,
     ),

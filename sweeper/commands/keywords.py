@@ -42,6 +42,7 @@ KEYWORDS: Mapping[str, str] = {
 FILE_OPTION = "--config"
 """The option that names a file of settings."""
 
+_KEY = re.compile(r"[A-Za-z_][\w.]*")
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 _READ_AS_OTHER_TYPE = ("null", "true", "false", "nan", "inf")
 
@@ -61,7 +62,7 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
     if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
         raise BadInput(f"Expected overrides={overrides!r} to be a list of words, as in ['steps=5'], or keywords.")
     settings = [_key_and_values_of_keyword(name, value, keywords) for name, value in _keywords_by_key(keywords).items()]
-    given = [_key_of_word(word) for word in overrides]
+    given = [word.partition("=")[0].lstrip("+~") for word in overrides]
     for key, values in settings:
         if (plain := key.lstrip("+")) in given:
             raise BadInput(f"Expected {plain} to be given once, got it once more as {key}={values}.")
@@ -70,11 +71,11 @@ def overrides_with_keywords(overrides: Sequence[str], keywords: Mapping[str, Any
 
 
 def words_with_settings_file(words: Sequence[str]) -> list[str]:
-    """The words of a command line, before them those of `--config FILE.yaml`; a typed word replaces the file's.
+    """The words of a command line, before them those of `--config FILE.yaml`; the last word for a key counts.
 
     The file maps keywords to values as the Python functions take them.
     *Guarantee*: no code runs because the file names it. Raises `BadInput` for code that no typed word repeats, and for
-    keys of Hydra's.
+    keys that are Hydra's or options.
     """
     typed, own = list(words), []
     while (place := next((at for at, word in enumerate(typed) if word.split("=")[0] == FILE_OPTION), None)) is not None:
@@ -86,18 +87,14 @@ def words_with_settings_file(words: Sequence[str]) -> list[str]:
 
     if strange := sorted(name for name in code_in_words(own) - code_in_words(typed) if not may_run(name)):
         raise BadInput(repeated_code_sentence(strange, {word.partition("=")[2]: word for word in own}))
-    keys = {_key_of_word(word) for word in typed}
-    return [*(word for word in own if _key_of_word(word) not in keys), *typed]
-
-
-def _key_of_word(word: str) -> str:
-    return word.partition("=")[0].lstrip("+~")
+    return [*own, *typed]
 
 
 def _words_of_settings_file(name: str) -> list[str]:
     settings = keys_and_values_in_file(name)
-    if reserved := [key for key in settings if key.startswith("hydra")]:
-        raise BadInput(f"Expected {reserved[0]} on the command line: {name} sets no key of Hydra's.")
+    keys = (*settings, *(key.removeprefix("++") for key in _keywords_by_key(settings)))
+    if reserved := [key for key in keys if key.startswith("hydra") or not _KEY.fullmatch(key)]:
+        raise BadInput(f"Expected {reserved[0]} on the command line: {name} sets keys of dpsweep's alone.")
     return overrides_with_keywords([], settings)
 
 

@@ -41,7 +41,6 @@ from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings,
 from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
 from dpsweep.sweeper.planning.resolution import chosen_option_of_group
 from dpsweep.sweeper.planning.search_options import WHEN_BUDGET_SPENT
-from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 from dpsweep.sweeper.planning.unknown_keys import (
     refuse_keys_without_value,
     refuse_short_words_in_files,
@@ -153,7 +152,7 @@ class SweepRequest:
         points = points_on_generated_records(points) if rehearsal else points_refusing_generated_records(points)
         return cls(
             verb=verb,
-            points=tuple(points_with_trained_weights(points)),
+            points=tuple(points),
             plan=plan,
             fit=_require_true_or_false("fit", config.plan.fit),
             anyway=_require_true_or_false("anyway", config.plan.anyway),

@@ -65,6 +65,7 @@ from dpsweep.sweeper.job.devices import devices_of_first_job
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
+from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 from dpsweep.sweeper.processes import usual_garbage_collection
 from dpsweep.sweeper.progress.display import Display, display_of_sweep
 from dpsweep.sweeper.progress.running_sweep import SweepPhase, budget_in_words
@@ -104,7 +105,7 @@ class SweepCoordinator:
         """
         request = self.request
         with self._step_speeds_of_earlier_sweeps.time_unknown_costs_in_background(
-            point.config for point in request.points
+            point.config for point in points_with_trained_weights(request.points)
         ) as costs:
             priced = self.compose_plan()
             self._refuse_large_delta(priced)
@@ -378,7 +379,6 @@ class SweepCoordinator:
         return folder.stop_file_path.exists()
 
     def _runner(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Runner:
-        """What runs the jobs of a plan."""
         request, workers = self.request, self.request.workers_for_plan(priced.plan)
         return Runner(
             search=search_for_plan(priced.plan, folder),

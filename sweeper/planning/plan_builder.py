@@ -39,6 +39,7 @@ from dpsweep.sweeper.planning.sealed_options import (
     compose_plan_with_unread_part,
     require_table_for_threshold,
 )
+from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.interface import nominal_units
@@ -62,8 +63,8 @@ def compose_plan_on_account(points: Sequence[Point], settings: PlanSettings, led
 def compose_priced_plan(
     points: Iterable[Point], settings: PlanSettings, account: AccountParts = NEW_ACCOUNT
 ) -> PricedPlan:
-    """The priced plan of these points under the settings' rule, accountants and budget."""
-    every = list(points)
+    """The priced plan of these points under the settings' rule, accountants and budget; it counts their weights."""
+    every = list(points_with_trained_weights(points))
     if not settings.is_sampler_open and all(point.axes.get("sampler") != AUTO_SAMPLER for point in every):
         return _compose_plan_with_samplers(every, settings, account)
     return plan_with_cheapest_sampler(

@@ -37,7 +37,6 @@ from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
-from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 from tests.faults.syscalls import Fault, Stroke
 from tests.fork_server import SERVER, start_server
 from tests.fuzzing.commands import DEFECT, Desk, typed
@@ -70,9 +69,7 @@ def planned(words: Sequence[str]) -> tuple[PricedPlan, PlanSettings]:
         request = sort_overrides_into_request(hydra_arguments_from_command_line(words), loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
         settings = plan_settings(config, request.keys, {})
-        return compose_priced_plan(
-            points_with_trained_weights(Grid(request, config, loader).points()), settings
-        ), settings
+        return compose_priced_plan(Grid(request, config, loader).points(), settings), settings
 
 
 @dataclass(kw_only=True)

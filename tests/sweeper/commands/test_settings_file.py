@@ -10,6 +10,7 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands.hydra_app import hydra_arguments_from_command_line
 from dpsweep.sweeper.commands.keywords import words_with_settings_file
 from tests.conftest import Program
 from tests.forked_programs import CLI
@@ -50,12 +51,15 @@ def test_keys_and_axes_are_words(tmp_path: Path, form: Any, words: str) -> None:
 
 def test_a_typed_word_replaces_the_files(tmp_path: Path) -> None:
     path = written(tmp_path, {"steps": 5, "lr": [1, 2], "seed": 3})
-    assert words_with_settings_file(["trainer.lr=7", "--config", path, "+seed=4"]) == [
-        "steps=5",
-        "trainer.lr=7",
-        "+seed=4",
-    ]
+    words = words_with_settings_file(["trainer.lr=7", "--config", path, "+seed=4"])
+    assert hydra_arguments_from_command_line(words) == ["steps=5", "trainer.lr=7", "+seed=4"]
     assert words_with_settings_file(["steps=5"]) == ["steps=5"]
+
+
+def test_a_typed_key_of_a_class_of_ones_own_is_one_that_the_file_adds(tmp_path: Path) -> None:
+    path = written(tmp_path, {"model": {"_target_": "my_model.Net", "width": [8, 16]}})
+    words = words_with_settings_file(["--config", path, "model._target_=my_model.Net", "model.width=4"])
+    assert hydra_arguments_from_command_line(words) == ["model._target_=my_model.Net", "+model.width=4"]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,10 @@ def test_a_typed_word_replaces_the_files(tmp_path: Path) -> None:
         ("3", "search.yaml to be a file in YAML"),
         ({"hydra": {"searchpath": ["file:///x"]}}, "Expected hydra on the command line"),
         ({"hydra/launcher": "joblib"}, "Expected hydra/launcher on the command line"),
+        ({"++hydra.sweep.dir": "elsewhere"}, "Expected ++hydra.sweep.dir on the command line"),
+        ({"~hydra.callbacks.door": 1}, "Expected ~hydra.callbacks.door on the command line"),
+        ({"--config-dir=.x": "y"}, "Expected --config-dir=.x on the command line"),
+        ({"model": {"width=1 --config-dir": "y"}}, "Expected model.width=1 --config-dir on the command line"),
         ({"learning_rate": 3}, "Expected learning_rate=3 in dpsweep's words: lr=3."),
         ({"model._target_": "os.system"}, "since no code runs because a file names it"),
         ({"model": {"_target_": "evil.Net"}}, "add: model._target_=evil.Net"),

@@ -20,7 +20,6 @@ from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
-from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]
@@ -40,9 +39,7 @@ def offered() -> Callable[[Sequence[str]], tuple[PricedPlan, Mapping[str, Mappin
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
             rules = grid.selection_rule_configs_by_name()
-            return compose_priced_plan(
-                points_with_trained_weights(grid.points()), plan_settings(config, request.keys, rules)
-            ), rules
+            return compose_priced_plan(grid.points(), plan_settings(config, request.keys, rules)), rules
 
     return compose_with_offers
 
