@@ -1,4 +1,4 @@
-"""What rounded noise and places cost over exact noise: constants that trainers prove, and how a price includes them.
+"""What rounded noise costs over exact noise: constants that trainers prove, and how a price includes them.
 
 The law of one noisy number is within a factor exp(+-LOG_RATIO) of that under exact noise, given all earlier ones. So
 the joint law of k numbers is within exp(+-x) of the exact one except with a probability of d (`log_ratio_of_numbers`),
@@ -24,12 +24,9 @@ NUMBERS_OF_COUNT = 1024
 32 * LOG_RATIO. As both bounds of `log_ratio_of_numbers` grow at least like the square root, it counts as 32^2 numbers.
 """
 
-OVERFULL = 2.0**-60
-"""Bound on the probability that the units of one step exceed its places (`trainers/data/places.py`): paid in delta.
-
-It is the same on both neighbours, and independent of what a rule draws. So a search pays it as often as a batch is
-expected, in delta alone: nothing multiplies it by exp(epsilon).
-"""
+NEVER = 2.0**-188
+"""Bound on the probability that a secret part has more units than slots (`trainers/data/places.py`), or that a number
+has noise beyond 16 standard deviations, whose rounding nothing bounds."""
 
 NEAR, FAR = 64.0, 2.0**14
 """Epsilons up to which d = `tail` * exp(-epsilon) is taken: up to the first for those below it, else up to the last."""
@@ -44,8 +41,8 @@ SHARE = 1e-9
 def log_ratio_of_numbers(numbers: int, reach: float, tail: float) -> float:
     """The smaller of two x for so many numbers: for d = 0, or for d = `tail` * exp(-`reach`).
 
-    Then (1 + exp(e - x)) d is at most 2 `tail` at every e <= `reach`. That also covers noise beyond 16 standard
-    deviations, whose rounding nothing bounds: it has a probability below 2^-188 a number, and `tail` is larger.
+    Then (1 + exp(e - x)) d is at most 2 `tail` at every e <= `reach`. That also covers what happens with a probability
+    below `NEVER` a number: `tail` is larger.
 
     >>> f"{log_ratio_of_numbers(270_000 * 5000 * 35, NEAR, TAIL):.1e}", log_ratio_of_numbers(2, NEAR, TAIL) / LOG_RATIO
     ('1.7e-06', 2.0)

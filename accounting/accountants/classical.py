@@ -19,7 +19,6 @@ from typing import ClassVar
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
     check_delta,
-    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_steps,
 )
@@ -65,7 +64,7 @@ class Classical:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The smaller of basic and advanced composition; 0 without an access, infinity for an access without noise."""
-        event, delta = event_and_delta_without_batches(event, delta)
+        check_delta(delta)
         steps = self._steps_at_noise_of_adjacency(event, Adjacency(adjacency))
         return epsilon_with_rounding(
             number_of_rounded_numbers(event), delta, lambda left: self._epsilon_of_exact_noise(steps, left)

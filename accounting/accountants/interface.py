@@ -17,10 +17,9 @@ from dpsweep.accounting.events.build import (
     size_records_and_noise_of_fixed_step,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, split_off_batches
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.rounded_noise_price import OVERFULL
 from dpsweep.accounting.validation import fraction
 
 
@@ -92,13 +91,6 @@ def _split_leaves_into_steps_and_others(leaves: Sequence[tuple[DpEvent, int]], a
 _COIN = 2**53
 """A coin that compares a number of 53 random bits with a rate comes up at the rate rounded up to a multiple of 2^-53.
 """
-
-
-def event_and_delta_without_batches(event: DpEvent, delta: float) -> tuple[DpEvent, float]:
-    """The event without placed batches, and what their probability to exceed their places leaves of delta, or 0."""
-    check_delta(delta)
-    event, batches = split_off_batches(event)
-    return event, max(0.0, delta - batches * OVERFULL)
 
 
 def limit_noise_levels_of_steps(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon_or_none
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
-    event_and_delta_without_batches,
+    check_delta,
     gaussian_part,
     limit_noise_levels_of_fixed_batches,
     limit_noise_levels_of_steps,
@@ -31,7 +31,7 @@ from dpsweep.accounting.events.build import (
     repeat,
     size_records_and_noise_of_fixed_step,
 )
-from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers, split_off_batches
+from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
 from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -247,7 +247,7 @@ class Pld:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """Epsilon of the convolved distributions; 0 without an access, infinity for an access without noise."""
-        event, delta = event_and_delta_without_batches(event, delta)
+        check_delta(delta)
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         separate = approximate_dp_epsilon_or_none(
@@ -283,9 +283,8 @@ class Pld:
 
         Raises `UnsupportedEvent` where there is no profile.
         """
-        event, batches = split_off_batches(event)
         exact = self._profile_on_finest_grid(event, Adjacency(adjacency))
-        return total_variation_of_profile(rounded_profile(exact, number_of_rounded_numbers(event), batches))
+        return total_variation_of_profile(rounded_profile(exact, number_of_rounded_numbers(event)))
 
     def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
         """The profile under exact noise; sampled Gaussian steps alone are on a grid for their own reach, a finer one.
@@ -304,10 +303,9 @@ class Pld:
         return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), reach, finer), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
-        """The privacy profile of an event, with the rounding of its noise and its batches' places."""
-        event, batches = split_off_batches(event)
+        """The privacy profile of an event, with the rounding of its noise."""
         exact = self._profile_of_exact_noise(event, adjacency)
-        return rounded_profile(exact, number_of_rounded_numbers(event), batches)
+        return rounded_profile(exact, number_of_rounded_numbers(event))
 
     def _profile_of_exact_noise(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The profile of mechanisms: in closed form for a single one, by convolution for a composition."""

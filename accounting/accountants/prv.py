@@ -14,7 +14,6 @@ from typing import ClassVar
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
     check_delta,
-    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_steps,
 )
@@ -60,7 +59,7 @@ class Prv:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The library's upper bound; 0 without an access, infinity for an access without noise."""
-        event, delta = event_and_delta_without_batches(event, delta)
+        check_delta(delta)
         return epsilon_with_rounding(
             number_of_rounded_numbers(event),
             delta,

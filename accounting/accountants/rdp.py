@@ -20,7 +20,6 @@ from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import (
     GaussianSteps,
     check_delta,
-    event_and_delta_without_batches,
     gaussian_part,
     limit_noise_levels_of_fixed_batches,
     limit_noise_levels_of_steps,
@@ -98,9 +97,7 @@ class Rdp:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The smallest conversion over all orders; 0 without an access, infinity for an access without noise."""
-        event, delta = event_and_delta_without_batches(event, delta)
-        if not delta:
-            return math.inf
+        check_delta(delta)
         separate = approximate_dp_epsilon_or_none(
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency)
         )

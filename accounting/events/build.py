@@ -32,7 +32,6 @@ from dpsweep.accounting.events.types import (
     NoisyMaxDpEvent,
     NonPrivateDpEvent,
     NoOpDpEvent,
-    PlacedBatchDpEvent,
     PoissonSampledDpEvent,
     RandomAllocationDpEvent,
     RandomStoppingDpEvent,
@@ -349,9 +348,6 @@ def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> ThresholdDpE
 EPOCHS = (EpochDpEvent, RandomAllocationDpEvent)
 """Events of several steps at once."""
 
-BESIDE = (RoundedNumberDpEvent, PlacedBatchDpEvent)
-"""Events that are no mechanisms: what the noise and the batches of the mechanisms beside them lack of exact ones."""
-
 
 def rate_and_noise_of_gaussian_step_or_none(
     event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
@@ -478,7 +474,7 @@ def number_of_steps(event: DpEvent) -> int:
 
 def steps_of_leaf(leaf: DpEvent) -> int:
     """The number of steps in a leaf; none in what stands beside a mechanism."""
-    return leaf.steps if isinstance(leaf, EPOCHS) else int(not isinstance(leaf, BESIDE))
+    return leaf.steps if isinstance(leaf, EPOCHS) else int(not isinstance(leaf, RoundedNumberDpEvent))
 
 
 def canonical_event(event: DpEvent) -> DpEvent:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpsweep.accounting.events.build import (
-    BESIDE,
     DpEvent,
     compose,
-    leaves_with_counts,
     rate_and_noise_of_gaussian_step_or_none,
     repeat,
     step_on_shared_subsample,
 )
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
-from dpsweep.accounting.events.types import PoissonSampledDpEvent
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, number_of_rounded_numbers
+from dpsweep.accounting.events.types import PoissonSampledDpEvent, RoundedNumberDpEvent
 
 
 def runs_on_shared_batches(runs: Iterable[DpEvent]) -> DpEvent:
@@ -27,7 +25,7 @@ def runs_on_shared_batches(runs: Iterable[DpEvent]) -> DpEvent:
     parts: list[DpEvent] = []
     for run in runs:
         leaves = mechanisms_with_counts(run)
-        parts += [repeat(leaf, count) for leaf, count in leaves_with_counts(run) if isinstance(leaf, BESIDE)]
+        parts.append(repeat(RoundedNumberDpEvent(), number_of_rounded_numbers(run)))
         step = rate_and_noise_of_gaussian_step_or_none(leaves[0][0]) if len(leaves) == 1 else None
         if step is None or not isinstance(leaves[0][0], PoissonSampledDpEvent):
             raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")

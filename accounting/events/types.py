@@ -204,11 +204,6 @@ class RoundedNumberDpEvent(DpEvent):
 
 
 @dataclass(frozen=True)
-class PlacedBatchDpEvent(DpEvent):
-    """One sampled batch whose units have a declared number of places, which they exceed with a tiny probability."""
-
-
-@dataclass(frozen=True)
 class RandomAllocationDpEvent(DpEvent):
     """An epoch of `steps` Gaussian steps; each record is in one of them, drawn uniformly and kept secret."""
 

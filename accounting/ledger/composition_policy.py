@@ -28,10 +28,8 @@ from typing import Annotated, Any, ClassVar, Protocol
 from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.rounded_noise import split_off_batches
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
-from dpsweep.accounting.rounded_noise_price import OVERFULL
 from dpsweep.accounting.stored_names.stored_classes import KIND, build_from_stored_form, class_name_as_written
 from dpsweep.accounting.stored_names.tags import tag_of_class
 from dpsweep.accounting.validation import require_json_object, require_number_between
@@ -154,15 +152,13 @@ class RenyiFilter(Checked):
         return {DIVERGENCE: divergence, EPSILON: others[0], DELTA: others[1]}
 
     def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
-        """The divergence of the event if a bound on it is known, and the delta of its places; else the cost."""
+        """The divergence of the event if a bound on it is known, else the cost."""
         if event is None:
             return _amounts_of_claimed_cost(cost)
-        batches = max(split_off_batches(part)[1] for part in event.events_by_population.values())
         try:
-            divergence = {DIVERGENCE: self.renyi_divergence_of_event(event, cost)}
+            return {DIVERGENCE: self.renyi_divergence_of_event(event, cost)}
         except UnsupportedEvent:
             return _amounts_of_claimed_cost(cost)
-        return divergence | ({DELTA: batches * OVERFULL} if batches else {})
 
     def renyi_divergence_of_event(self, event: PlanEvent, cost: Guarantee) -> float:
         """An upper bound: the larger of the divergences for training and for held-out records.

@@ -13,37 +13,32 @@ from dpsweep.accounting.profiles.selection_envelope import Curve, curves_by_dire
 from dpsweep.accounting.rounded_noise_price import (
     FAR,
     NEAR,
-    OVERFULL,
     TAIL,
     epsilon_with_rounding,
     log_ratio_of_numbers,
 )
 
 
-def rounded_profile(exact: Profile, numbers: int, batches: float = 0.0) -> Profile:
-    """The profile with so many rounded numbers, and batches that may exceed their places; itself without any."""
-    if not numbers and not batches:
-        return exact
-    return Rounded(inner=exact, numbers=numbers, overfull=batches * OVERFULL)
+def rounded_profile(exact: Profile, numbers: int) -> Profile:
+    """The profile with so many rounded numbers; itself without any."""
+    return Rounded(inner=exact, numbers=numbers) if numbers else exact
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rounded:
-    """A mechanism with so many rounded noisy numbers, and with batches that exceed their places with probability
-    `overfull`; `inner` is the profile under exact noise and with room for every batch.
+    """A mechanism with so many rounded noisy numbers; `inner` is the profile under exact noise.
 
     *Guarantee*: an upper bound, for both directions; `accounting/rounded_noise_price.py` has the formula.
     """
 
     inner: Profile
     numbers: int
-    overfull: float = 0.0
 
     @cached_property
     def directions(self) -> tuple[_RoundedDirection, ...]:
         """Both directions; one if the mechanism has one."""
         inner: Any = self.inner
-        return tuple(_RoundedDirection(curve, self.numbers, self.overfull) for curve in curves_by_direction(inner))
+        return tuple(_RoundedDirection(curve, self.numbers) for curve in curves_by_direction(inner))
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The larger of both directions."""
@@ -51,14 +46,13 @@ class Rounded:
 
     def epsilon(self, delta: float) -> float:
         """That of exact noise at the delta that leaves room; infinity if none is left."""
-        return epsilon_with_rounding(self.numbers, delta - self.overfull, self.inner.epsilon)
+        return epsilon_with_rounding(self.numbers, delta, self.inner.epsilon)
 
 
 @dataclass(frozen=True, eq=False)
 class _RoundedDirection:
     curve: Curve
     numbers: int
-    overfull: float
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The divergence at epsilons of any sign."""
@@ -66,4 +60,4 @@ class _RoundedDirection:
         x: Any = near
         if len(epsilons) and epsilons.max() > NEAR:
             x = np.where(epsilons <= NEAR, near, np.where(epsilons <= FAR, far, every))
-        return np.asarray(np.minimum(1.0, np.exp(x) * self.curve(epsilons - 2 * x) + 2 * TAIL + self.overfull))
+        return np.asarray(np.minimum(1.0, np.exp(x) * self.curve(epsilons - 2 * x) + 2 * TAIL))

@@ -43,7 +43,7 @@ from dpsweep.sweeper.timing.time_estimate import (
 )
 from dpsweep.sweeper.trial.spec import dataset_from_config, declaration_from_config
 from dpsweep.trainers.data.interface import DataSet
-from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
+from dpsweep.trainers.declarations.batch_sampling import number_of_parts
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 from dpsweep.trainers.methods.script import Script
@@ -138,7 +138,7 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
 def _check_number_of_units(plan: Plan, store: RecordStore) -> None:
     """Refuses data with more units in a part than the plan has places for."""
     parts = {
-        (declared.records, declared.sampler.parts if isinstance(declared.sampler, CyclicPoisson) else 1)
+        (declared.records, number_of_parts(declared.sampler))
         for declared in map(declaration_from_config, configs_of_plan_runs(plan))
     }
     for records, cyclic_parts in parts:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -185,9 +186,10 @@ class _ShapeTimer:
         model = make_model(shape.config, "estimate")
         require_separate_examples(model, inputs)
         classes, positions = declared.dataset.classes, target_shape(declared.loss, inputs)
-        places, example = _mean_examples_per_step(declared), torch.zeros(inputs)
+        example = torch.zeros(inputs)
         chunks = automatic_chunk_size(model, example), fused_chunk_size(model, 0, example)
-        trained = {-(-places // -(-places // chunk)) for chunk in chunks}
+        drawn = [_examples_per_step(declared, deviations) for deviations in (-2, 0, 2)]
+        trained = {-(-examples // -(-examples // chunk)) for examples, chunk in product(drawn, chunks)}
         scored = records_per_forward_pass(
             model, inputs, label_shape(declared.loss, inputs, classes), "cpu", EXAMPLES_PER_PASS
         )
@@ -211,7 +213,7 @@ class _ShapeTimer:
         """Floating-point operations of a step of one point."""
         from dpsweep.sweeper.trial.step_work import flops_of_training_step
 
-        return _mean_examples_per_step(self.declared) * flops_of_training_step(self.model, self._random_model_inputs(1))
+        return _examples_per_step(self.declared) * flops_of_training_step(self.model, self._random_model_inputs(1))
 
     def measure_step_and_other_run_seconds(self) -> Cost:
         """The seconds of a step and of what a run does beside its steps."""
@@ -266,7 +268,7 @@ class _ShapeTimer:
 
         declared, engine = self.declared, build_object_of_config_part(self.shape.config["engine"], "engine")
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
-        batch_size = _mean_examples_per_step(declared)
+        batch_size = _examples_per_step(declared)
         inputs = self._random_model_inputs(batch_size)
         labels = label_shape(declared.loss, tuple(declared.dataset.shape), declared.dataset.classes)
         targets = torch.zeros(batch_size, *labels, dtype=getattr(torch, declared.loss.labels), device=self.device)
@@ -410,13 +412,19 @@ class _ShapeTimer:
         )
 
 
-def _mean_examples_per_step(declared: Declaration) -> int:
-    """Mean number of examples in a step: more than its places if a unit has several records or augmented copies."""
+def _examples_per_step(declared: Declaration, deviations: int = 0) -> int:
+    """The examples in a step, from the mean number that joins and so many standard deviations of it.
+
+    They are more than the step's places if a unit has several records or augmented copies.
+    """
     from dpsweep.trainers.data.interface import nominal_units
+    from dpsweep.trainers.data.places import number_of_places
 
     dataset, records = declared.dataset, declared.records
     copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
-    places = declared.sampler.step_places(records.nominal_training_units, records.most_training_units)
+    slots_per_unit = records.most_training_units() / records.nominal_training_units
+    joining = declared.sampler.batch_size * slots_per_unit
+    places = number_of_places(round(max(0.0, joining + deviations * math.sqrt(joining))))
     return max(1, round(copies * places * dataset.records / nominal_units(dataset)))
 
 

@@ -118,6 +118,7 @@ def _add_adapters(model: nn.Module, adapter: Mapping[str, Any], identity: str) -
 
 def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Run:
     """The declared training run of a configuration, at its noise."""
+    from dpsweep.trainers.declarations.batch_sampling import number_of_parts
     from dpsweep.trainers.training.run import Run
 
     return Run(
@@ -128,7 +129,7 @@ def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Ru
         noise_multiplier=config["privacy"]["noise_multiplier"],
         steps=declaration.steps,
         train_records=declaration.nominal_training_units,
-        most_records=declaration.records.most_training_units,
+        most_records=declaration.records.most_training_units(number_of_parts(declaration.sampler)),
         ema=declaration.ema,
         public=declaration.dataset.public,
         noise=declaration.noise,

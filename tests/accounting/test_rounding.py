@@ -15,31 +15,21 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import (
-    DpEvent,
     are_same_events,
-    best_of_tries,
     black_box,
     compose,
     from_json,
-    gaussian,
-    mixture,
     number_of_steps,
     poisson_gaussian,
-    poisson_sampled,
     repeat,
-    shuffled_gaussian,
     to_json,
-    worst_of_events,
 )
-from dpsweep.accounting.events.rounded_noise import split_off_batches, with_rounded_noise
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, Tries
-from dpsweep.accounting.events.types import PlacedBatchDpEvent, RoundedNumberDpEvent
-from dpsweep.accounting.ledger.composition_policy import RenyiFilter
-from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.events.types import RoundedNumberDpEvent
 from dpsweep.accounting.rounded_noise_price import (
     LOG_RATIO,
     NEAR,
-    OVERFULL,
     SHARE,
     TAIL,
     epsilon_with_rounding,
@@ -172,15 +162,11 @@ def test_the_numbers_of_each_run_are_in_the_price_of_a_search(rule: SelectionRul
 def test_numbers_of_all_runs_add_before_one_shift() -> None:
     event = with_rounded_noise(RUN, 100)
     grid = compose([event] * 7)
-    assert are_same_events(grid, compose([repeat(RUN, 7), *[repeat(one, 7) for one in _beside(event)]]))
+    assert are_same_events(grid, compose([repeat(RUN, 7), repeat(RoundedNumberDpEvent(), 7 * 100 * 1000)]))
     assert number_of_steps(grid) == 7000
     exact = Pld().epsilon(repeat(RUN, 7), 1e-5, ADD)
     x = log_ratio_of_numbers(7 * 1000 * 100, NEAR, 1e-9 * 1e-5)
     assert Pld().epsilon(grid, 1e-5, ADD) - exact == pytest.approx(2 * x, rel=0.5, abs=1e-9)
-
-
-def _beside(event: DpEvent) -> list[DpEvent]:
-    return [repeat(RoundedNumberDpEvent(), 100 * 1000), repeat(PlacedBatchDpEvent(), 1000)]
 
 
 def test_by_hand_for_few_and_for_many_numbers() -> None:
@@ -196,48 +182,6 @@ def test_by_hand_for_few_and_for_many_numbers() -> None:
 def test_a_price_that_the_near_reach_does_not_cover_is_shifted_further() -> None:
     near, far = (epsilon_with_rounding(10**12, 1e-5, lambda delta, e=e: e) - e for e in (60.0, 100.0))
     assert near < far
-
-
-def test_places_are_paid_in_delta_as_often_as_a_batch_is_expected() -> None:
-    """By the mean of the law of the tries, and by nothing that grows with epsilon."""
-    run = with_rounded_noise(RUN, 1)
-    law = NegativeBinomial.with_mean(eta=1.0, mean=10.0)
-    for event, batches in [
-        (run, 1000),
-        (compose([run] * 3), 3000),
-        (best_of_tries(run, law), 10_000),
-        (best_of_tries(compose([run, run]), Poisson(mean=2.5)), 5000),
-        (best_of_tries(run, EachPoint(count=4)), 4000),
-        (poisson_sampled(best_of_tries(run, law), sample_rate=0.1), 10_000),
-        (worst_of_events([run, with_rounded_noise(repeat(RUN, 2), 1)]), 2000),
-        (mixture([run, with_rounded_noise(repeat(RUN, 3), 1)]), 2000),
-        (compose([best_of_tries(run, law), run]), 11_000),
-    ]:
-        bare, expected = split_off_batches(event)
-        assert expected == pytest.approx(batches)
-        assert split_off_batches(bare)[1] == 0
-        assert price(event, 1e-5).epsilon >= price(bare, 1e-5 - expected * OVERFULL).epsilon * (1 - 1e-12)
-    assert price(run, 1000 * OVERFULL * (1 + 1e-3), panel=Panel(claimants=(Rdp(),))).epsilon > 0
-    assert Rdp().epsilon(run, 1000 * OVERFULL * 0.9, ADD) == math.inf
-    assert Pld().profile(run, ADD).delta(np.array([50.0]))[0] >= 1000 * OVERFULL
-
-
-def test_only_batches_of_random_size_have_places_to_exceed() -> None:
-    def batches(event: DpEvent) -> float:
-        return split_off_batches(with_rounded_noise(event, 10))[1]
-
-    assert batches(repeat(gaussian(noise_multiplier=1.0), 5)) == 0
-    assert batches(poisson_gaussian(sample_rate=1.0, noise_multiplier=1.0)) == 0
-    assert batches(shuffled_gaussian(epochs=3, steps=20, noise_multiplier=1.0)) == 60
-    assert batches(RUN) == 1000
-
-
-def test_a_filter_takes_the_delta_of_places() -> None:
-    policy, cost = RenyiFilter(order=10.0, epsilon=4.0, delta=1e-6), price(RUN, 1e-6).quote.guarantee
-    event = price(with_rounded_noise(RUN, 10), 1e-6).event
-    amounts = policy.amounts_of_charge(cost, event)
-    assert amounts["delta"] == 1000 * OVERFULL
-    assert amounts["divergence"] > policy.amounts_of_charge(cost, price(RUN, 1e-6).event)["divergence"]
 
 
 def test_stored_events_keep_their_numbers() -> None:

@@ -74,9 +74,6 @@ class Sampler:
             _write_down(Look.STEP)
         return self._sampler().draw_batch_indices(rows, available, records, rng)
 
-    def step_places(self, records: int, most: int) -> int:
-        return self._sampler().step_places(records, most)
-
     def _sampler(self) -> Poisson:
         return Poisson(batch_size=self.batch_size)
 

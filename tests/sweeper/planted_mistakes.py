@@ -291,13 +291,13 @@ def rows_without_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def parts_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step samples all records at the rate that was charged for its part."""
-    period = BatchAndNoise._draw_units_and_sizes_of_period
+    period = BatchAndNoise._draw_period
 
     def from_all(self: BatchAndNoise, streams: Streams, rows: int) -> Any:
-        everything = np.arange(self.available)
-        return period(replace(self, parts=(everything,) * len(self.parts or ())), streams, rows)
+        everything = np.sort(np.concatenate(self.parts))
+        return period(replace(self, parts=(everything,) * len(self.parts)), streams, rows)
 
-    monkeypatch.setattr(BatchAndNoise, "_draw_units_and_sizes_of_period", from_all)
+    monkeypatch.setattr(BatchAndNoise, "_draw_period", from_all)
 
 
 def public_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,15 @@ Why this module exists: a float32 kernel rounds a row by its place in the batch 
 moves to another place because a neighbour was added has another gradient, whose bounded value may even turn round, and
 the sum then moves by more than the bound that is charged.
 
-Invariant: the number of places depends on declared numbers alone, all passes have one shape, and the records that are
-drawn take places by a uniformly drawn injection; the other places are blank. An added record takes a place that was
-blank. The places of the others have the same law with it and without it, and at the same places a row has the same
-bits, whatever the other rows hold. So the sum moves by the added record's own contribution, and a count by 1.
+Invariant: the units of a part fill some of its slots, whose number is declared (`most_units`). A step draws among all
+slots, the empty ones too. So the number that joins has a law of declared numbers alone, and the number of places is
+made of it. All passes have one shape, and the units that joined take places by a uniformly drawn injection; the other
+places are blank. An added record fills a slot that was empty: where it joins, its place was blank without it. The
+places of the others have the same law with it and without it, and at the same places a row has the same bits, whatever
+the other rows hold. So the sum moves by the added record's own contribution, and a count by 1.
 
-A batch larger than its places would break this. It is impossible where all units have a place. In a step that
-samples, it has a probability below `OVERFULL`, which the price adds to delta for each step. Whether it happens does not
-depend on the added record, so nothing is multiplied by exp(epsilon). Both hold for parts of at most `most_units` units:
-a data set with more is refused before the charge.
+A data set with more units than slots is refused before the charge. A secret part, whose units are known to nobody, has
+more with a probability below `NEVER`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsweep.accounting.rounded_noise_price import OVERFULL
+from dpsweep.accounting.rounded_noise_price import NEVER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,9 +46,9 @@ def most_units(nominal: int) -> int:
 
 @lru_cache(maxsize=1024)
 def most_joining(units: int, rate: float) -> int:
-    """The most of these units that join if each does independently with probability `rate`.
+    """The most of these units that a part has if each is in it independently with probability `rate`.
 
-    *Guarantee*: more join with a probability below `OVERFULL`, or never. The tail of a binomial law with n trials is
+    *Guarantee*: there are more with a probability below `NEVER`, or never. The tail of a binomial law with n trials is
     P(X >= k) = I_rate(k, n - k + 1), the regularized incomplete beta function.
     """
     from scipy.special import betainc
@@ -57,22 +57,21 @@ def most_joining(units: int, rate: float) -> int:
     while low < high:
         most = (low + high) // 2
         # half of the probability is left for the rounding of the function
-        if betainc(most + 1, units - most, rate) < OVERFULL / 2:
+        if betainc(most + 1, units - most, rate) < NEVER / 2:
             high = most
         else:
             low = most + 1
     return low
 
 
-def batch_places(nominal: int, rate: float) -> int:
-    """The places of a step that each of `most_units(nominal)` units joins independently with probability `rate`.
+def number_of_places(joining: int) -> int:
+    """The places of a step that so many slots join: a little more than these, so that few shapes occur.
 
-    *Guarantee*: that of `most_joining`.
-
-    >>> batch_places(5000, 0.05), batch_places(60_000, 1000 / 60_000), batch_places(430, 1.0)
-    (429, 1403, 513)
+    >>> number_of_places(0), number_of_places(66), number_of_places(1003)
+    (1, 72, 1024)
     """
-    return most_joining(most_units(nominal), rate)
+    grain = 1 << (joining.bit_length() // 2)
+    return max(1, -(-joining // grain) * grain)
 
 
 def draw_places(order: np.random.Generator | None, units: NDArray[np.int64], places: int) -> NDArray[np.int64]:

@@ -26,7 +26,6 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.references import CHOQUETTE_2023, FELDMAN_2025, WANG_2019, Work
 from dpsweep.accounting.validation import positive_int
-from dpsweep.trainers.data.places import most_joining, most_units
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,13 +57,6 @@ class Sampler(Hashable, Protocol):
 
         The indices are sorted by step, then by draw. Within one draw of one step they are distinct and ascending, and
         there may be none. The batch sizes [period * rows] have the same order. Indices are below `available`.
-        """
-
-    def step_places(self, records: int, most: int) -> int:
-        """The places of a step, where at most `most` records train: more are drawn with a probability < `OVERFULL`.
-
-        `dpsweep.trainers.data.places` says what they are for. With parts, each has at most
-        `most_units(ceil(records / parts))` records.
         """
 
 
@@ -117,10 +109,6 @@ class Poisson(_BatchOfSize):
         """The records with a successful Bernoulli trial, one trial each at the rate batch_size / records."""
         return draw_by_independent_coins(rows, available, self._sample_rate(records), rng)
 
-    def step_places(self, records: int, most: int) -> int:
-        """All but never exceeded by a binomial number at the rate batch_size / records."""
-        return most_joining(most, self._sample_rate(records))
-
     def _sample_rate(self, records: int) -> float:
         positive_int("records", records)
         if self.batch_size > records:
@@ -162,10 +150,6 @@ class CyclicPoisson(_BatchOfSize):
         """One step's draws from a part of `available` records, as indices into the part."""
         return draw_by_independent_coins(rows, available, self._sample_rate(records), rng)
 
-    def step_places(self, records: int, most: int) -> int:
-        """As for Poisson sampling from one part."""
-        return most_joining(most_units(-(-records // self.parts)), self._sample_rate(records))
-
     def _sample_rate(self, records: int) -> float:
         positive_int("records", records)
         if self.parts * self.batch_size > records:
@@ -199,10 +183,6 @@ class FixedSize(_BatchOfSize):
         batches = [np.sort(rng.choice(available, self.batch_size, replace=False, shuffle=False)) for _ in range(rows)]
         return np.concatenate(batches), np.full(rows, self.batch_size)
 
-    def step_places(self, records: int, most: int) -> int:
-        """The batch size: another record takes the place of the replaced one."""
-        return self.batch_size
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(_BatchOfSize):
@@ -234,10 +214,6 @@ class Shuffle(_BatchOfSize):
         order = np.argsort(place, axis=None, kind="stable")
         return order % max(1, available), np.bincount(place.ravel(), minlength=steps * rows)
 
-    def step_places(self, records: int, most: int) -> int:
-        """All but never exceeded by a binomial number at the rate 1 / period: each record draws its step by itself."""
-        return most_joining(most, 1 / self.steps_per_period(records))
-
 
 @dataclass(frozen=True, kw_only=True)
 class RandomAllocation(Shuffle):
@@ -253,6 +229,11 @@ class RandomAllocation(Shuffle):
     def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch in which each record has a random step."""
         return random_allocation(epochs=1, steps=self.steps_per_period(records), noise_multiplier=noise_multiplier)
+
+
+def number_of_parts(sampler: Sampler) -> int:
+    """The number of parts of the records that the sampler takes in turn; 1 if it draws from all."""
+    return sampler.parts if isinstance(sampler, CyclicPoisson) else 1
 
 
 def check_steps_are_whole_periods(sampler: Sampler, records: int, **steps: int | None) -> None:

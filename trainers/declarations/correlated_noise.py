@@ -52,7 +52,7 @@ import numpy as np
 
 from dpsweep.accounting.references import CHOQUETTE_2023, KALININ_2024, MCKENNA_2024, Work
 from dpsweep.accounting.validation import positive_int, require_finite_number
-from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
+from dpsweep.trainers.declarations.batch_sampling import number_of_parts
 from dpsweep.trainers.declarations.clip_schedules import Constant
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class BandedFactorization(_Bands):
 
 def check_noise_suits_sampler(noise: CorrelatedNoise, sampler: Sampler, bounds: BoundSchedule) -> None:
     """Raises ValueError unless a record's steps are at least `bands` apart, and all noise has one size."""
-    parts = sampler.parts if isinstance(sampler, CyclicPoisson) else 1
+    parts = number_of_parts(sampler)
     if noise.bands > parts:
         raise ValueError(
             f"Expected noise.bands={noise.bands} <= {parts}, the least number of steps between two that a record takes "

@@ -98,7 +98,3 @@ class Everyone:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All records."""
         return np.tile(np.arange(available), rows), np.full(rows, available)
-
-    def step_places(self, records: int, most: int) -> int:
-        """A place for each record."""
-        return most

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpsweep.accounting.events.build import rate_and_noise_of_gaussian_step_or_none
-from dpsweep.trainers.data.places import draw_rows_of_places
+from dpsweep.trainers.data.places import draw_rows_of_places, number_of_places
+from dpsweep.trainers.declarations.batch_sampling import FixedSize
 from dpsweep.trainers.declarations.correlated_noise import row_stds
 from dpsweep.trainers.randomness import Lattices, Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
@@ -24,10 +25,10 @@ from dpsweep.trainers.training.run import Drawn, Run
 class Batch:
     """The units of one step, run after run [n], and the number of units in each run's batch [K].
 
-    With `common`, all runs have the same units, and `units` holds them once. `places` and `most` are declared numbers:
-    the places of a batch, and the most units that all steps together draw from. The computation of sums may depend on
-    these two alone, never on the drawn batch, because float32 kernels of another shape may round other records
-    differently.
+    With `common`, all runs have the same units, and `units` holds them once. The law of `places`, the places of a
+    batch, and `most`, the most units that all steps together draw from, depend on declared numbers alone. The
+    computation of sums may depend on these two alone, never on the drawn units, because float32 kernels of another
+    shape may round other records differently.
     """
 
     units: NDArray[np.int64]
@@ -70,24 +71,17 @@ class Tally:
 class BatchAndNoise:
     """The source of batches and noise of K runs: `streams`, each with the number of consecutive runs that use it.
 
-    `parts` has the numbers of the units of each part that the sampler takes in turn; None if it draws from all units.
+    `parts` has the numbers of the units of each part that the sampler takes in turn: one part if it draws from all.
     """
 
     streams: tuple[tuple[Streams, int], ...]
     run: Run
-    available: int
+    parts: tuple[NDArray[np.int64], ...]
     common: bool
-    parts: tuple[NDArray[np.int64], ...] | None = None
 
     @classmethod
     def from_streams(
-        cls,
-        streams: Sequence[Streams],
-        run: Run,
-        available: int,
-        *,
-        share: bool,
-        parts: tuple[NDArray[np.int64], ...] | None = None,
+        cls, streams: Sequence[Streams], run: Run, parts: tuple[NDArray[np.int64], ...], *, share: bool
     ) -> BatchAndNoise:
         """For runs with these streams and the sampler of `run`; adjacent runs may have the same streams."""
         owners = tuple((stream, len(list(rows))) for stream, rows in groupby(streams))
@@ -97,47 +91,45 @@ class BatchAndNoise:
         full_batch = step is not None and step[0] == 1.0 and run.steps_per_period == 1
         # full batches are equal in all runs, without sharing any randomness
         common = share or full_batch or len(streams) == 1
-        return cls(streams=owners, run=run, available=available, common=common, parts=parts)
+        return cls(streams=owners, run=run, parts=parts, common=common)
 
     def batches_of_all_steps(self) -> Iterator[Batch]:
         """The batches of one step after another, drawn per run or once for all runs, one period at a time."""
-        run, order = self.run, self.streams[0][0].order
-        places = run.sampler.step_places(run.train_records, run.most_train_units)
-        batch = partial(Batch, places=places, most=run.most_train_units, order=order)
+        most, order = self.run.most_train_units * len(self.parts), self.streams[0][0].order
+        batch = partial(Batch, common=self.common, most=most, order=order)
         while True:
             if self.common:
-                for units, sizes in self._draw_units_and_sizes_of_period(self.streams[0][0], 1):
+                for units, sizes, joining in self._draw_period(self.streams[0][0], 1):
                     all_sizes = np.repeat(sizes, sum(rows for _, rows in self.streams))
-                    yield batch(units=units, sizes=all_sizes, common=True)
+                    yield batch(units=units, sizes=all_sizes, places=number_of_places(joining))
             else:
-                for step in zip(
-                    *(self._draw_units_and_sizes_of_period(streams, rows) for streams, rows in self.streams),
-                    strict=True,
-                ):
-                    units, sizes = map(_concatenate_parts, zip(*step, strict=True))
-                    yield batch(units=units, sizes=sizes, common=False)
+                for step in zip(*(self._draw_period(streams, rows) for streams, rows in self.streams), strict=True):
+                    all_units, every_size, all_joining = zip(*step, strict=True)
+                    units, sizes = map(_concatenate_parts, (all_units, every_size))
+                    yield batch(units=units, sizes=sizes, places=number_of_places(max(all_joining)))
 
     def draw_standard_normal_noise(self, like: Tensor) -> Tensor:
         """Independent standard normal noise [K, P] in float64, drawn on the CPU."""
         noise = [standard_normal(streams.noise, (rows, like.shape[1])) for streams, rows in self.streams]
         return torch.from_numpy(noise[0] if len(noise) == 1 else np.concatenate(noise)).to(like.device)
 
-    def _draw_units_and_sizes_of_period(
-        self, streams: Streams, rows: int
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """The units and sizes of each step of a period."""
-        run = self.run
-        if self.parts is not None:
-            return [
-                (part[units], sizes)
-                for part in self.parts
-                for units, sizes in [
-                    run.sampler.draw_batch_indices(rows, len(part), run.train_records, streams.subsampling)
-                ]
-            ]
-        units, sizes = run.sampler.draw_batch_indices(rows, self.available, run.train_records, streams.subsampling)
-        by_step = sizes.reshape(run.steps_per_period, rows)
-        return [*zip(np.split(units, by_step.sum(axis=1).cumsum()[:-1]), by_step, strict=True)]
+    def _draw_period(self, streams: Streams, rows: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
+        """Of each step of a period: its units, the batch sizes [rows], and the most slots that join in a row.
+
+        The empty slots of a part draw like its units, so the law of the third does not depend on the number of these.
+        """
+        sampler, records = self.run.sampler, self.run.train_records
+        for part in self.parts:
+            units, sizes = sampler.draw_batch_indices(rows, len(part), records, streams.subsampling)
+            joining = sizes
+            if not isinstance(sampler, FixedSize):  # whose number of units is public
+                empty = self.run.most_train_units - len(part)
+                joining = sizes + sampler.draw_batch_indices(rows, empty, records, streams.order)[1]
+            by_step = sizes.reshape(-1, rows)
+            most = joining.reshape(-1, rows).max(axis=1)
+            yield from zip(
+                np.split(part[units], by_step.sum(axis=1).cumsum()[:-1]), by_step, most.tolist(), strict=True
+            )
 
 
 class NoiseRows:

@@ -28,10 +28,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, repeat
-from dpsweep.trainers.data.places import most_units
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
-from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_steps_are_whole_periods
+from dpsweep.trainers.declarations.batch_sampling import check_steps_are_whole_periods, number_of_parts
 from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
 from dpsweep.trainers.engines.interface import trainable_parameters
 from dpsweep.trainers.methods.named_methods import Projection
@@ -111,12 +110,11 @@ def train_together(
     run_journals = journals or [Unrecorded()] * len(runs)
     members = [_Member(*parts) for parts in zip(range(len(runs)), runs, streams, run_journals, progresses, strict=True)]
     _require_trainable_together(members)
-    sampler, adjacency = runs[0].sampler, runs[0].adjacency
-    parts = units_of_each_cyclic_part(records, sampler.parts, adjacency) if isinstance(sampler, CyclicPoisson) else None
-    _require_places(runs[0], records.number_of_units, parts or ())
+    parts = units_of_each_cyclic_part(records, number_of_parts(runs[0].sampler), runs[0].adjacency)
+    if max(map(len, parts)) > runs[0].most_train_units:
+        raise ContractBroken(f"Expected about train_records={runs[0].train_records}, as charged, with equal parts.")
     group = _Group(
         sums=sums,
-        available=records.number_of_units,
         parts=parts,
         begin=progresses[0].step,
         share=share,
@@ -186,8 +184,7 @@ class _Group:
     """
 
     sums: Sums
-    available: int
-    parts: tuple[NDArray[np.int64], ...] | None
+    parts: tuple[NDArray[np.int64], ...]
     begin: int
     share: bool
     on_step: Callable[[int], None] | None
@@ -202,9 +199,7 @@ class _Group:
         run, progresses = runs[0], [member.progress for member in members]
         check_steps_are_whole_periods(run.sampler, run.train_records, interval=steps)
         weights = _stack_vectors([progress.weights for progress in progresses])
-        source = BatchAndNoise.from_streams(
-            [member.streams for member in members], run, self.available, share=self.share, parts=self.parts
-        )
+        source = BatchAndNoise.from_streams([member.streams for member in members], run, self.parts, share=self.share)
         sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
         deviations, rate = (
             [run.noise_std for run in runs],
@@ -317,14 +312,6 @@ def _mark_next_interval_of_each_run(members: Sequence[_Member]) -> int:
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()
-
-
-def _require_places(run: Run, units: int, parts: Sequence[NDArray[np.int64]]) -> None:
-    """Raises `ContractBroken` if there are more units than the places of the steps were declared for."""
-    if units > run.most_train_units or any(
-        len(part) > most_units(-(-run.train_records // len(parts))) for part in parts
-    ):
-        raise ContractBroken(f"Expected about train_records={run.train_records}, as charged, in each part its share.")
 
 
 def _require_trainable_together(members: Sequence[_Member]) -> None:

@@ -19,6 +19,7 @@ from dpsweep.trainers.data.places import most_units
 from dpsweep.trainers.declarations.batch_sampling import (
     Sampler,
     check_steps_are_whole_periods,
+    number_of_parts,
     privacy_event_counts_of_run,
 )
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, step_counts_by_noise_factor
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class Run:
     """The declaration of one training run; `train_records` is the nominal number of training units.
 
-    `most_records` is the most that there may be, None for that of `most_units`: a secret part may have more.
+    `most_records` is the most that a part which the sampler takes in turn may have, None for that of `most_units`.
     `public` is true if the training records were declared public. `ema` is the largest weight of the past in the final
     exponential moving average of the weights, None for no average. `noise` is None if the noise of steps is
     independent. By `adjacency`, contents or positions decide the parts that a sampler takes in turn.
@@ -74,8 +75,9 @@ class Run:
 
     @property
     def most_train_units(self) -> int:
-        """The most training units that there may be: each has a place."""
-        return most_units(self.train_records) if self.most_records is None else self.most_records
+        """The most units that each part which the sampler takes in turn may have: its slots."""
+        nominal = -(-self.train_records // number_of_parts(self.sampler))
+        return most_units(nominal) if self.most_records is None else self.most_records
 
     @property
     def steps_per_period(self) -> int:

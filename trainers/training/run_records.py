@@ -135,16 +135,15 @@ class RunRecords:
         units = self.nominal_private_units
         return units if is_free else units - self.score.train_records(units, self.adjacency)
 
-    @property
-    def most_training_units(self) -> int:
-        """The most training units that there may be: each of them has a place, also where secret coins thin them out.
+    def most_training_units(self, parts: int = 1) -> int:
+        """The most training units in each of `parts` parts: its slots, also where secret coins thin its units out.
 
         Held-out and sealed units need no such limit: each draws its place in a score by itself.
         """
         if self.part is None or not self.part.secret:
-            return most_units(self.nominal_training_units)
+            return most_units(-(-self.nominal_training_units // parts))
         share = self.part.share if self.part.use is Use.SEARCH else 1 - self.part.share
-        return most_joining(replace(self, part=None).most_training_units, share)
+        return most_joining(replace(self, part=None).most_training_units(parts), share)
 
     def require_places(self, store: RecordStore, cyclic_parts: int = 1) -> None:
         """Raises `BadInput` if a part has more units than there are places for; features are not needed.
@@ -179,7 +178,7 @@ class RunRecords:
         Raises `ContractBroken` if there are more training units than were charged.
         """
         split = _load_split_of_records(self, store)
-        if split.train.number_of_units > self.most_training_units:
+        if split.train.number_of_units > self.most_training_units():
             raise ContractBroken(f"Expected about as many {self.dataset.unit}s of {self.dataset.name} as were charged.")
         return split
 

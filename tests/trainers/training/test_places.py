@@ -5,29 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ks_2samp
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from dpsweep.trainers.data.places import batch_places, draw_places, most_units
+from dpsweep.accounting.rounded_noise_price import NEVER
+from dpsweep.trainers.data.places import draw_places, most_joining, most_units, number_of_places
 from dpsweep.trainers.data.records import Records, Scaling, Units
 from dpsweep.trainers.declarations.augmentation import ShiftFlip
-from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, FixedSize, Poisson, Shuffle
+from dpsweep.trainers.declarations.batch_sampling import (
+    CyclicPoisson,
+    FixedSize,
+    Poisson,
+    Sampler,
+    Shuffle,
+    number_of_parts,
+)
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, SquaredError
+from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize
 from dpsweep.trainers.models.convolutional import cnn
 from dpsweep.trainers.models.fully_connected import linear, logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
-from dpsweep.trainers.training.batch_and_noise import Batch
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
+from dpsweep.trainers.training.run import Run
 
 CLASSES = 3
 
@@ -314,12 +329,45 @@ def test_one_more_patient_moves_the_sum_by_its_own_mean_gradient_alone(joining: 
     assert float((changes[0] - changes[1]).norm()) < 1e-12
 
 
-def test_places_are_declared_and_all_but_never_exceeded() -> None:
-    assert Poisson(batch_size=250).step_places(5000, most_units(5000)) == batch_places(5000, 0.05) == 429
-    assert CyclicPoisson(batch_size=50, parts=10).step_places(5000, most_units(5000)) == batch_places(500, 0.1)
-    assert Poisson(batch_size=430).step_places(430, most_units(430)) == most_units(430)
-    assert FixedSize(batch_size=64).step_places(1000, 1100) == 64
-    assert Shuffle(batch_size=250).step_places(1000, most_units(1000)) == batch_places(1000, 0.25)
+def batches_of(sampler: Sampler, units: int, steps: int) -> list[Batch]:
+    """The batches of some steps on so many units, where 1000 are declared."""
+    run = Run(
+        trainer=DpSgd(lr=1.0, clip_norm=1.0),
+        sampler=sampler,
+        schedule=Constant(),
+        noise_multiplier=1.0,
+        steps=steps,
+        train_records=1000,
+    )
+    parts = tuple(np.array_split(np.arange(units), number_of_parts(sampler)))
+    source = BatchAndNoise.from_streams([reproducible_streams(5, f"{units} units")], run, parts, share=False)
+    return list(islice(source.batches_of_all_steps(), steps))
+
+
+@pytest.mark.parametrize(
+    "sampler", [Poisson(batch_size=50), CyclicPoisson(batch_size=20, parts=4), Shuffle(batch_size=100)], ids=str
+)
+def test_the_number_of_places_has_one_law_however_many_units_there_are(sampler: Sampler) -> None:
+    """A sample of places tells nothing of the units; one of the batch sizes, as a check of this test, tells all."""
+    few, many = (batches_of(sampler, units, 2000) for units in (700, 1100))
+    assert all(batch.sizes.max() <= batch.places for batch in few + many)
+    places = [[batch.places for batch in batches] for batches in (few, many)]
+    sizes = [[number_of_places(int(batch.sizes.max())) for batch in batches] for batches in (few, many)]
+    assert len(set(places[0])) > 2 and ks_2samp(*places).pvalue > 1e-6 > 1e-100 > ks_2samp(*sizes).pvalue
+
+
+def test_batches_that_are_not_random_have_one_number_of_places() -> None:
+    every = Poisson(batch_size=1000)
+    assert {batch.places for units in (900, 1000, 1127) for batch in batches_of(every, units, 3)} == {1152}
+    assert {batch.places for batch in batches_of(FixedSize(batch_size=64), 1000, 50)} == {64}
+
+
+@pytest.mark.parametrize(("units", "rate"), [(100, Fraction(1, 20)), (1000, Fraction(1, 2)), (300, Fraction(9, 10))])
+def test_more_units_of_a_secret_part_than_it_has_slots_are_all_but_impossible(units: int, rate: Fraction) -> None:
+    """The exact tail of the binomial law."""
+    chances = [math.comb(units, count) * rate**count * (1 - rate) ** (units - count) for count in range(units + 1)]
+    most = most_joining(units, float(rate))
+    assert sum(chances[most + 1 :]) < NEVER and (most == units or sum(chances[most:]) > NEVER / 2)
 
 
 def test_a_record_more_takes_a_blank_place_and_all_places_are_alike() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.data.places import batch_places, most_units
+from dpsweep.trainers.data.places import most_joining, most_units
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.generated import Generated
 from dpsweep.trainers.declarations.scores import PrivateHoldout, PublicTest, Score
@@ -123,5 +123,6 @@ def test_more_records_than_have_places_are_refused_and_never_trained(cuts: dict[
 
 def test_a_secret_part_has_places_for_what_its_coins_may_choose() -> None:
     whole, part = records_of_run(ADD), records_of_run(ADD, part=PART | SECRET)
-    assert part.most_training_units == batch_places(whole.nominal_training_units, 0.25) > 3 * 0.25 * 1000 / 2
-    assert whole.most_training_units == most_units(900)
+    assert whole.most_training_units() == most_units(900)
+    assert part.most_training_units() == most_joining(most_units(900), 0.25) > 1.6 * 0.25 * 1000
+    assert part.most_training_units(3) == most_joining(most_units(300), 0.25)

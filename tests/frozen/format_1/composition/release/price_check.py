@@ -497,9 +497,8 @@ import numpy as np
 REPLACE, MOST_KINDS, LEAST_NOISE = "replace_one", 2000, 1e-3
 """The adjacency under which a record is replaced, the most kinds of step in a composition, and the least noise."""
 
-NUMBER, BATCH = "RoundedNumberDpEvent", "PlacedBatchDpEvent"
-LOG_RATIO, OVERFULL, TAIL = 2.0**-41, 2.0**-60, 1e-36
-"""The log-ratio of a rounded number to exact noise, the probability that a batch exceeds its places, and a tail."""
+NUMBER, LOG_RATIO, TAIL = "RoundedNumberDpEvent", 2.0**-41, 1e-36
+"""A rounded number, the log-ratio of its law to that of exact noise, and a tail."""
 
 Event = Mapping[str, Any]
 
@@ -573,31 +572,12 @@ def _log_ratio(numbers: int, tail: float) -> float:
 def _mechanisms_and_numbers(event: Event) -> tuple[list[tuple[Event, int]], int]:
     """The mechanisms of a composition with their multiplicities, and the rounded numbers beside them."""
     parts = leaf_events_with_counts(event)
-    mechanisms = [(leaf, count) for leaf, count in parts if leaf["type"] not in (NUMBER, BATCH)]
+    mechanisms = [(leaf, count) for leaf, count in parts if leaf["type"] != NUMBER]
     return mechanisms, sum(count for leaf, count in parts if leaf["type"] == NUMBER)
 
 
-def _expected_batches(event: Event) -> float:
-    """The expected number of batches that may exceed their places: the mean number of tries times that of a try."""
-    total = 0.0
-    for leaf, count in leaf_events_with_counts(event):
-        if leaf["type"] == BATCH:
-            total += count
-        elif "events" in leaf:
-            total += count * max(map(_expected_batches, leaf["events"]))
-        elif "tries" in leaf:
-            total += count * _mean_tries(leaf["tries"]) * _expected_batches(leaf["event"])
-        elif "event" in leaf:
-            total += count * _expected_batches(leaf["event"])
-    return total
-
-
-def _mean_tries(law: Event) -> float:
-    return 1 / float(law["gamma"]) if law["type"] == "Stopping" else float(_SLOPES[law["type"]](law)(np.ones(1))[0])
-
-
 def delta_curves_of_event(event: Event, adjacency: str) -> list[Curve]:
-    """The curve of each direction of a mechanism, or one for both: with the rounding of noise, and room for batches."""
+    """The curve of each direction of a mechanism, or one for both: with the rounding of noise."""
     parts, numbers = _mechanisms_and_numbers(event)
     sides = _delta_curves_of_mechanisms(parts, adjacency)
     return [_rounded_curve(*pair, _log_ratio(numbers, TAIL)) for pair in zip(sides, sides[::-1], strict=True)]
@@ -734,12 +714,6 @@ _CURVES: Mapping[str, Callable[[Event, str], list[Curve]]] = {
 
 def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> float:
     """An upper bound on epsilon at delta, sought from a guess on."""
-    left = delta - OVERFULL * _expected_batches(event)
-    return _epsilon_with_room(event, left, adjacency, guess) if left > 0 else math.inf
-
-
-def _epsilon_with_room(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> float:
-    """The same for batches that never exceed their places."""
     parts = leaf_events_with_counts(event)
     if len(parts) == 1 and parts[0][1] == 1 and parts[0][0]["type"] in _THEOREMS:
         return _THEOREMS[parts[0][0]["type"]](parts[0][0], delta, adjacency)
@@ -784,7 +758,7 @@ def _epsilon_of_random_stopping(leaf: Event, delta: float, adjacency: str) -> fl
     if tail >= delta or limit < math.log(1 / tail) / gamma * (1 - 1e-12):
         return math.inf
     root = (delta - tail) / limit
-    return 3 * _epsilon_with_room(leaf["event"], root**2 / 2, adjacency) + 3 * root
+    return 3 * epsilon(leaf["event"], root**2 / 2, adjacency) + 3 * root
 
 
 def _epsilon_of_threshold_search(leaf: Event, delta: float, adjacency: str) -> float:
@@ -793,7 +767,7 @@ def _epsilon_of_threshold_search(leaf: Event, delta: float, adjacency: str) -> f
     tail = (1 - gamma) ** int(leaf["tries"]["limit"])
     if tail >= delta:
         return math.inf
-    inner = _epsilon_with_room(leaf["event"], (delta - tail) * gamma, adjacency)
+    inner = epsilon(leaf["event"], (delta - tail) * gamma, adjacency)
     return 2 * inner + math.log1p((delta - tail) * math.exp(-inner)) - math.log1p(-tail)
 
 
@@ -806,12 +780,9 @@ _THEOREMS: Mapping[str, Callable[[Event, float, str], float]] = {
 
 def epsilon_by_renyi(event: Event, delta: float, adjacency: str) -> float:
     """An upper bound on epsilon at delta by Renyi divergences; for searches it may be less than that by losses."""
-    left = delta - OVERFULL * _expected_batches(event)
-    if left <= 0:
-        return math.inf
     parts, numbers = _mechanisms_and_numbers(event)
-    x = _log_ratio(numbers, 1e-9 * left)
-    return 2 * x + renyi_epsilon(_renyi_divergence(parts, adjacency), (1 - 2e-9 * bool(numbers)) * left * math.exp(-x))
+    x = _log_ratio(numbers, 1e-9 * delta)
+    return 2 * x + renyi_epsilon(_renyi_divergence(parts, adjacency), (1 - 2e-9 * bool(numbers)) * delta * math.exp(-x))
 
 
 def _renyi_divergence_of_event(event: Event, adjacency: str) -> Divergence:
