@@ -302,7 +302,7 @@ class _ShapeTimer:
         """Seconds of a step of the training loop; the first step is not counted.
 
         Batches are drawn by Poisson sampling unless parts are taken in turn: a user's own sampler draws for paid
-        attempts alone. Positions decide the parts, because the random records are all equal.
+        attempts alone. Positions decide these parts, because the random records are all equal.
         """
         from dpsweep.accounting.guarantee import Adjacency
         from dpsweep.sweeper.trial.build import make_model, make_training_run
@@ -314,7 +314,9 @@ class _ShapeTimer:
         noise = {"noise_multiplier": 0.0 if declared.trainer.noiseless else 1.0}
         cyclic = isinstance(declared.sampler, CyclicPoisson)
         sampler = declared.sampler if cyclic else Poisson(batch_size=declared.sampler.batch_size)
-        run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler, adjacency=Adjacency.REPLACE_ONE)
+        run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler)
+        if cyclic:
+            run = replace(run, adjacency=Adjacency.REPLACE_ONE)
         models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
         clock, ends = process_time_or_wall_clock_for_device(self.device), []
 

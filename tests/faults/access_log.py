@@ -70,7 +70,7 @@ class Sampler:
     def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        for _ in range(rows):
+        for _ in range(rows if 2 * available > records else 0):  # units, not the empty slots
             _write_down(Look.STEP)
         return self._sampler().draw_batch_indices(rows, available, records, rng)
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpsweep.accounting.events.build import rate_and_noise_of_gaussian_step_or_none
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.places import draw_rows_of_places, number_of_places
-from dpsweep.trainers.declarations.batch_sampling import FixedSize
 from dpsweep.trainers.declarations.correlated_noise import row_stds
 from dpsweep.trainers.randomness import Lattices, Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
@@ -122,7 +122,7 @@ class BatchAndNoise:
         for part in self.parts:
             units, sizes = sampler.draw_batch_indices(rows, len(part), records, streams.subsampling)
             joining = sizes
-            if not isinstance(sampler, FixedSize):  # whose number of units is public
+            if not self.run.public and self.run.adjacency is Adjacency.ADD_OR_REMOVE_ONE:  # the number is private
                 empty = self.run.most_train_units - len(part)
                 joining = sizes + sampler.draw_batch_indices(rows, empty, records, streams.order)[1]
             by_step = sizes.reshape(-1, rows)

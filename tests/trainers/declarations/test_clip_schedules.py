@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import are_same_events, compose, poisson_gaussian
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations import clip_schedules as bound_schedules
@@ -191,7 +192,8 @@ def test_a_run_that_was_stopped_goes_on_at_the_right_step(sampler) -> None:
         def save_progress(self, progress: Progress) -> None:
             kept.append(replace(progress, weights=progress.weights.clone(), ran=progress.ran.copy()))
 
-    run = replace(RUN, sampler=sampler)
+    adjacency = Adjacency.REPLACE_ONE if isinstance(sampler, FixedSize) else Adjacency.ADD_OR_REMOVE_ONE
+    run = replace(RUN, sampler=sampler, adjacency=adjacency)
     ends = iter([False, True])
     options = {"device": "cpu", "journal": Notes()}
     first = train(

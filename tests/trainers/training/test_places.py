@@ -15,6 +15,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.rounded_noise_price import NEVER
 from dpsweep.trainers.data.places import draw_places, most_joining, most_units, number_of_places
 from dpsweep.trainers.data.records import Records, Scaling, Units
@@ -338,6 +339,7 @@ def batches_of(sampler: Sampler, units: int, steps: int) -> list[Batch]:
         noise_multiplier=1.0,
         steps=steps,
         train_records=1000,
+        adjacency=Adjacency.REPLACE_ONE if isinstance(sampler, FixedSize) else Adjacency.ADD_OR_REMOVE_ONE,
     )
     parts = tuple(np.array_split(np.arange(units), number_of_parts(sampler)))
     source = BatchAndNoise.from_streams([reproducible_streams(5, f"{units} units")], run, parts, share=False)
