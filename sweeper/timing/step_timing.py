@@ -314,9 +314,8 @@ class _ShapeTimer:
         noise = {"noise_multiplier": 0.0 if declared.trainer.noiseless else 1.0}
         cyclic = isinstance(declared.sampler, CyclicPoisson)
         sampler = declared.sampler if cyclic else Poisson(batch_size=declared.sampler.batch_size)
-        run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler)
-        if cyclic:
-            run = replace(run, adjacency=Adjacency.REPLACE_ONE)
+        adjacency = Adjacency.REPLACE_ONE if cyclic else declared.adjacency
+        run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler, adjacency=adjacency)
         models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
         clock, ends = process_time_or_wall_clock_for_device(self.device), []
 
