@@ -94,6 +94,7 @@ def test_a_strangers_logits_are_those_of_the_base_with_its_adapter(program: Prog
         *(
             "README.md",
             "model.safetensors",
+            "adapter.safetensors",
             "config.yaml",
             "winner.json",
             "preprocessing.json",

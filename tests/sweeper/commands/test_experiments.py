@@ -79,9 +79,13 @@ OPEN = {"d_fig2", "d_fig2_rates", "d_fig4", "d_fig4_rates", "d_fig4_mnist"}
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("scale", [pytest.param(FULL, marks=pytest.mark.long), *REDUCED])
-def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compose, name: str, scale: str) -> None:
+def test_every_experiment_fits_the_budget_that_it_declares(
+    compose_priced: Compose, name: str, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     less = LARGE.get(name, ()) if scale == FULL or (name in OPEN and scale == "small") else ()
-    less += OWN_COPY.get(name, ()) if scale == FULL else ()
+    if scale == FULL and name in OWN_COPY:  # whose weights are not here to be counted: RoBERTa-base has so many
+        less += OWN_COPY[name]
+        monkeypatch.setattr(trained_weights, "_number_of_weights", lambda form: 124_647_170)
     accountant = REPLACED.get(name, FAST)
     priced = compose_priced(
         merge_scale_into_experiment_argument([f"experiment={name}", f"scale={scale}", *accountant, *less])
@@ -201,8 +205,8 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     assert "Price: epsilon at delta 1e-5" in page
     assert "public benchmark, or made up" in page
     assert "A linear model of frozen public features" in page, "it says where its settings differ from the paper's"
-    assert page.count('class="verdict"') == 3
-    assert "noise 1.2, best of 1:" in page, "batches of a fixed size have their noise too"
+    assert page.count('class="verdict"') == 4
+    assert "noise 1.2: " in page, "batches of a fixed size have their noise too"
     (piece,) = (folder / "processor_time.jsonl").read_text().splitlines()
     again = program("a_fig5_sst2", "--scale", "smoke", "steps=3", module="dpsweep.reports.reproduction")
     assert "nothing is run or charged" in again.stdout
