@@ -26,6 +26,7 @@ STUDIES: Mapping[str, str] = {
     "learning": "accuracy of each method on official files, hours",
     "learning_rates": "the best learning rate against the noise on official files, hours",
     "published": "accuracy beside published results on official files, hours",
+    "recipes": "steps, batch and rate by a law of declared numbers, on ten data sets, hours",
     "sealing": "accuracy with sealed parts and without on official files, hours",
     "selection_gap": "tightness of prices, no speed, half an hour",
     "selection_orders": "tightness of prices, no speed, a minute",
