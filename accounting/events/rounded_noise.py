@@ -14,11 +14,7 @@ from dpsweep.accounting.events.build import (
     number_of_steps,
     repeat,
 )
-from dpsweep.accounting.events.types import (
-    NonPrivateDpEvent,
-    Recent,
-    RoundedNumberDpEvent,
-)
+from dpsweep.accounting.events.types import NonPrivateDpEvent, Recent, RoundedNumberDpEvent
 from dpsweep.accounting.rounded_noise_price import NUMBERS_OF_COUNT
 
 

@@ -137,11 +137,8 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
 
 def _check_number_of_units(plan: Plan, store: RecordStore) -> None:
     """Refuses data with more units in a part than the plan has places for."""
-    parts = {
-        (declared.records, number_of_parts(declared.sampler))
-        for declared in map(declaration_from_config, configs_of_plan_runs(plan))
-    }
-    for records, cyclic_parts in parts:
+    runs = map(declaration_from_config, configs_of_plan_runs(plan))
+    for records, cyclic_parts in {(one.records, number_of_parts(one.sampler)) for one in runs}:
         records.require_places(store, cyclic_parts)
 
 

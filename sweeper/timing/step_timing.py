@@ -185,8 +185,7 @@ class _ShapeTimer:
         inputs = tuple(declared.dataset.shape)
         model = make_model(shape.config, "estimate")
         require_separate_examples(model, inputs)
-        classes, positions = declared.dataset.classes, target_shape(declared.loss, inputs)
-        example = torch.zeros(inputs)
+        classes, positions, example = declared.dataset.classes, target_shape(declared.loss, inputs), torch.zeros(inputs)
         chunks = automatic_chunk_size(model, example), fused_chunk_size(model, 0, example)
         drawn = [_examples_per_step(declared, deviations) for deviations in (-2, 0, 2)]
         trained = {-(-examples // -(-examples // chunk)) for examples, chunk in product(drawn, chunks)}
@@ -423,8 +422,7 @@ def _examples_per_step(declared: Declaration, deviations: int = 0) -> int:
 
     dataset, records = declared.dataset, declared.records
     copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
-    slots_per_unit = records.most_training_units() / records.nominal_training_units
-    joining = declared.sampler.batch_size * slots_per_unit
+    joining = declared.sampler.batch_size * records.most_training_units() / records.nominal_training_units
     places = number_of_places(round(max(0.0, joining + deviations * math.sqrt(joining))))
     return max(1, round(copies * places * dataset.records / nominal_units(dataset)))
 

@@ -57,6 +57,9 @@ class Sampler(Hashable, Protocol):
 
         The indices are sorted by step, then by draw. Within one draw of one step they are distinct and ascending, and
         there may be none. The batch sizes [period * rows] have the same order. Indices are below `available`.
+
+        Where the number of records is private, each record joins independently of all others, whatever `available` is:
+        the empty slots of a part draw as well, for their batch sizes alone (`dpsweep.trainers.data.places`).
         """
 
 
