@@ -228,6 +228,32 @@ def axis(name: str, folder: str, epsilon: float, steps: int) -> dict[str, Any]:
     }
 
 
+def compared(name: str, folder: str, epsilon: float) -> dict[str, Any]:
+    """The row of the recipes of one run that are compared: each with its runs."""
+    settings = yaml.safe_load(SETTINGS.read_text())
+    table, own, delta = read_table(name, folder), settings["recipes"], settings["delta"]
+    records, found = len(table.inputs), {}
+    for recipe, parts in own["arms"].items():
+        steps = parts.get("steps", own["steps"])
+        batch = min(records, parts.get("batch", batch_of(records, mu_of(epsilon, delta), steps)))
+        noise = noise_of(batch / records, steps, epsilon, delta)
+        law = own["kappa"] * batch / (noise * math.sqrt(steps * table.weights))
+        method = dict(parts["method"])
+        rate = method.pop("lr", None) or law * method.pop("law") / method.get("clip_norm", 1)
+        found[recipe] = accuracies(
+            table,
+            Recipe(
+                steps=steps,
+                batch=batch,
+                noise=noise,
+                decay=parts.get("decay", True),
+                average=1 - settings["averaging"] / steps if parts.get("averaged", True) else None,
+                methods=((method.pop("name"), {**method, "lr": float(f"{rate:.3g}")}),) * own["runs"],
+            ),
+        )
+    return {"what": "recipes", "set": name, "epsilon": epsilon, "accuracies": found}
+
+
 def rows() -> list[dict[str, Any]]:
     """The rows that are there."""
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
@@ -236,17 +262,23 @@ def rows() -> list[dict[str, Any]]:
 def run(folder: str, only: Sequence[str]) -> None:
     """Measures the axes that are missing, cheap ones first, and appends each row as it comes."""
     settings = yaml.safe_load(SETTINGS.read_text())
-    there = {(row["set"], row["epsilon"], row["steps"]) for row in rows() if row["what"] == "axis"}
+    there = {(row["what"], row["set"], row["epsilon"], row.get("steps")) for row in rows()}
     names = [name for name in settings["sets"] if not only or name in only]
-    missing = [
-        cell for cell in product(names, settings["axes"]["epsilons"], settings["axes"]["steps"]) if cell not in there
-    ]
+    cells = list(product(names, settings["axes"]["epsilons"]))
     with workers() as pool:
-        for done in as_completed([pool.submit(axis, name, folder, epsilon, steps) for name, epsilon, steps in missing]):
+        waiting = [
+            *(pool.submit(compared, *(one, folder, e)) for one, e in cells if ("recipes", one, e, None) not in there),
+            *(
+                pool.submit(axis, one, folder, e, steps)
+                for (one, e), steps in product(cells, settings["axes"]["steps"])
+                if ("axis", one, e, steps) not in there
+            ),
+        ]
+        for done in as_completed(waiting):
             row = done.result()
             with RESULTS.open("a") as file:
                 print(json.dumps(row), file=file, flush=True)
-            print(row["set"], row["epsilon"], row["steps"], flush=True)
+            print(row["what"], row["set"], row["epsilon"], row.get("steps", ""), flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)

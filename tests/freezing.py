@@ -94,6 +94,11 @@ SEARCHES: Mapping[str, tuple[str, ...]] = {
         "noise=band_mf",
         "noise.bands=2",
     ),
+    "automatic": (
+        *_SMALL[:4],
+        *("trainer.lr=auto,auto*2", "steps=auto", "sampler.batch_size=auto", "lr_schedule=auto", "ema=auto"),
+        *("tuning=composition", "privacy.epsilon=2", "plan.limit=1e7"),
+    ),
     "sealed": (*_SCORED[1:], "dataset=mnist_5k", "tuning=composition", "budget.sealed={share: 0.1, parts: 2}"),
 }
 """A command for each kind of search: its rule, its proposals, its sampler, its noise, its final run."""

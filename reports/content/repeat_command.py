@@ -17,7 +17,12 @@ import yaml
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.entry_points import CONF
-from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import (
+    AUTO,
+    RECIPE,
+    tag_or_path_of_class,
+    with_words_of_recipe,
+)
 
 GROUPS = (
     *("model", "loss", "lr_schedule", "clip_schedule", "sampler", "noise", "score"),
@@ -35,19 +40,24 @@ def repeat_command(plan: Plan) -> str:
 
 
 def _words_of_plan(plan: Plan) -> Iterator[str]:
-    trials, config = plan.trials, plan.trials[0].config
+    trials, configs = plan.trials, [with_words_of_recipe(trial.config) for trial in plan.trials]
+    config = configs[0]
     methods = list(dict.fromkeys(trial.method for trial in trials))
     yield f"trainer={','.join(methods)}"
     if any("script" in trial.config.get("trainer", {}) for trial in trials):
         yield "trainer.script=..."
     yield from _axes_and_trainer_words(plan, len(methods))
-    steps = {trial.config["steps"] for trial in trials}
+    steps = {config["steps"] for config in configs}
     if not any("steps" in trial.axes for trial in trials):
         yield f"steps={','.join(map(str, sorted(steps)))}"
     swept = {key for trial in trials for key in trial.axes}
     for group in GROUPS:
-        if group not in swept and config.get(group):
-            yield from _words_of_group(group, _without_solved_numbers(plan, group), swept)
+        if config.get(group) == AUTO:
+            yield f"{group}={AUTO}"
+        elif group not in swept and config.get(group):
+            yield from _words_of_group(group, _without_solved_numbers(plan, config, group), swept)
+    if RECIPE in config:
+        yield f"plan.limit={config[RECIPE]['limit']:g}"
     yield from _words_of_settings(config, swept)
     yield from _words_of_rule(plan.rule, swept)
     if plan.least_runs_per_point > 1:
@@ -109,12 +119,12 @@ def _axes_and_trainer_words(plan: Plan, methods: int) -> Iterator[str]:
         yield f"{key}={text}" if len(having[key]) == methods or "," in text else f"{key}=choice({text})"
 
 
-def _without_solved_numbers(plan: Plan, group: str) -> Mapping[str, Any]:
+def _without_solved_numbers(plan: Plan, config: Mapping[str, Any], group: str) -> Mapping[str, Any]:
     """The settings of a group, without what the plan solved, and with the batch size before records were divided."""
-    node, part = dict(plan.trials[0].config[group]), plan.trials[0].config.get("part")
+    node, part = dict(config[group]), config.get("part")
     if group == "score" and plan.target_epsilon is not None:
         node.pop("noise_std", None)
-    if part is not None and "batch_size" in node:
+    if part is not None and isinstance(node.get("batch_size"), int):
         node["batch_size"] = round(node["batch_size"] / part.get("share", 1.0))
     return node
 
@@ -141,7 +151,9 @@ def _public_fields(group: str, name: str, node: Mapping[str, Any], *, every: boo
 
 def _is_public(key: str, value: object) -> bool:
     parts = value if isinstance(value, (list, tuple)) else [value]
-    return all(isinstance(one, (int, float)) or (isinstance(one, str) and key in PUBLIC_NAMES) for one in parts)
+    return all(
+        isinstance(one, (int, float)) or one == AUTO or (isinstance(one, str) and key in PUBLIC_NAMES) for one in parts
+    )
 
 
 @cache

@@ -39,6 +39,7 @@ from dpsweep.sweeper.planning.cheapest_sampler import AUTO
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
+from dpsweep.sweeper.planning.recipe import with_unmeasured_numbers
 from dpsweep.sweeper.planning.resolution import chosen_option_of_group
 from dpsweep.sweeper.planning.search_options import WHEN_BUDGET_SPENT
 from dpsweep.sweeper.planning.unknown_keys import (
@@ -302,6 +303,7 @@ def plan_settings(
         final=plan["final"],
         solve=str(plan["solve"]),
         show=str(plan["show"]),
+        limit=plan["limit"],
         keys=keys,
         offered=offered,
         is_sampler_open=chosen_option_of_group(config, "sampler") == AUTO,
@@ -377,7 +379,8 @@ def points_on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
         dataset = point.config["dataset"]
         if KIND in dataset and place == 0:
             open_steps = point.config["steps"] == WHEN_BUDGET_SPENT
-            declaration_from_config((point.with_settings(steps=1) if open_steps else point).config)
+            numbered = with_unmeasured_numbers(point)
+            declaration_from_config((numbered.with_settings(steps=1) if open_steps else numbered).config)
         yield point.with_settings(dataset=config_of_generated_records_like_dataset(dataset, point.config["loss"]))
 
 

@@ -65,7 +65,6 @@ from dpsweep.sweeper.job.devices import devices_of_first_job
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
-from dpsweep.sweeper.planning.trained_weights import points_with_trained_weights
 from dpsweep.sweeper.processes import usual_garbage_collection
 from dpsweep.sweeper.progress.display import Display, display_of_sweep
 from dpsweep.sweeper.progress.running_sweep import SweepPhase, budget_in_words
@@ -104,23 +103,19 @@ class SweepCoordinator:
         Nothing is charged. It writes `plan.json` and, beside the ledger, the time that a step took.
         """
         request = self.request
-        with self._step_speeds_of_earlier_sweeps.time_unknown_costs_in_background(
-            point.config for point in points_with_trained_weights(request.points)
-        ) as costs:
-            priced = self.compose_plan()
-            self._refuse_large_delta(priced)
-            plan = priced.plan
-            folder = self._sweep_folder_of_plan(priced.plan)
-            statement = self._ledger.statement_or_none(priced.plan.account, priced.plan.id)
+        priced = self.compose_plan()
+        self._refuse_large_delta(priced)
+        plan = priced.plan
+        speeds = self._step_speeds_of_earlier_sweeps
+        with speeds.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as costs:
+            folder = self._sweep_folder_of_plan(plan)
+            statement = self._ledger.statement_or_none(plan.account, plan.id)
             view = self._compare_with_account(priced, statement)
-
-            def time_text() -> str:
-                known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
-                return self._estimated_time_text(priced, costs() if known is None else known)
-
             data = data_notes_by_topic(plan, folder.private_store)
             width = score_width_text(priced, self._ledger.statement_or_none(plan.account), request.class_shares)
-            price_table.print_price_of_plan(priced, statement, view, time_text, data, width)
+            price_table.print_price_of_plan(
+                priced, statement, view, lambda: self._estimated_time_text(priced, costs()), data, width
+            )
         if not plan.has_public_data:
             print_alternatives(request, priced, statement, admitted=view.admitted)
         elsewhere = plan_run_elsewhere(priced, folder, statement)

@@ -23,6 +23,9 @@ from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, step_cou
 from dpsweep.trainers.declarations.losses import default_rate_factor
 from dpsweep.trainers.methods.rate_laws import DIGITS
 
+LEAST_MEASURED_NOISE = 2.0
+"""The noise multiplier at which a rate is taken without any: laws of rates were measured from there on."""
+
 KINDS = 64
 """The most kinds of step with which the search for a noise begins: as many as the PLD accountant tells apart."""
 
@@ -125,14 +128,18 @@ class DeclaredPoint:
     def _automatic_rate(self, noise_multiplier: float) -> float:
         """The rate that the method's law finds at this noise, times the point's factor and that of class weights."""
         one, trainer = self.declaration, self.point.config["trainer"]
-        law = getattr(class_of_tag(trainer[KIND], "trainer"), "rate_law", None) if KIND in trainer else None
+        method = class_of_tag(trainer[KIND], "trainer") if KIND in trainer else None
+        law = getattr(method, "averaged_rate_law", None) if one.ema is not None else None
+        law = law or getattr(method, "rate_law", None)
         if law is None:
             raise BadInput(
                 f"Expected {RATE} to be a number with trainer={self.point.method}: nobody has measured how its best "
                 "learning rate depends on the noise, so there is no automatic one."
             )
-        noise_std = noise_multiplier * one.trainer.transform.norm_bound
-        rate = law.rate(noise_std=noise_std, batch_size=one.sampler.batch_size, steps=one.steps)
+        noise_std = (noise_multiplier or LEAST_MEASURED_NOISE) * one.trainer.transform.norm_bound
+        rate = law.rate(
+            noise_std=noise_std, batch_size=one.sampler.batch_size, steps=one.steps, weights=max(1, one.weights)
+        )
         rate *= default_rate_factor(one.loss)
         return float(f"{self.point.rate_factor * rate:.{DIGITS}g}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
@@ -31,9 +32,11 @@ from dpsweep.sweeper.planning.plan_settings import (
     BudgetSettings,
     PlanSettings,
     Point,
+    require_positive_number,
     require_settings_within_limits,
     require_valid_epsilon_or_delta,
 )
+from dpsweep.sweeper.planning.recipe import automatic_keys, points_with_recipe
 from dpsweep.sweeper.planning.sealed_options import (
     AccountParts,
     compose_plan_with_unread_part,
@@ -65,6 +68,16 @@ def compose_priced_plan(
 ) -> PricedPlan:
     """The priced plan of these points under the settings' rule, accountants and budget; it counts their weights."""
     every = list(points_with_trained_weights(points))
+    if any(map(automatic_keys, every)):
+        every = list(account.terms_of_sweep(settings, every).with_parts_left_out(every))
+        alone = replace(settings, looks_every=None, checkpoint_every=None, solve="noise")
+        every, notes = points_with_recipe(
+            every,
+            require_positive_number("plan.limit", settings.limit),
+            lambda releases: _compose_plan_with_samplers(releases, alone, account).plan,
+        )
+        priced = compose_priced_plan(every, settings, account)
+        return replace(priced, plan=replace(priced.plan, notes=(*notes, *priced.plan.notes)))
     if not settings.is_sampler_open and all(point.axes.get("sampler") != AUTO_SAMPLER for point in every):
         return _compose_plan_with_samplers(every, settings, account)
     return plan_with_cheapest_sampler(

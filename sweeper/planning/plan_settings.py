@@ -137,6 +137,7 @@ class PlanSettings:
 
     `sealed` are the sealed parts that a new account sets aside. `keys` are the keys that the command line names;
     `offered` are the rules that `tuning=auto` may choose. `is_sampler_open` says that prices choose the sampler.
+    `limit` is the number of multiplications that `auto` allows.
     """
 
     account: object
@@ -156,6 +157,7 @@ class PlanSettings:
     final: object
     solve: str
     show: str
+    limit: object
     keys: frozenset[str]
     offered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     is_sampler_open: bool = False

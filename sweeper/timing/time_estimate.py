@@ -1,8 +1,8 @@
 """Estimate of a plan's wall time on this machine: the time of a training step on random inputs, times the steps.
 
-A separate process times steps (`step_timing.py`), so that planning itself need not import torch. It starts before the
-plan is priced, since nothing that it times depends on the noise. No data are read. Step times of past plans and sweeps
-on this machine are kept, so that no plan times a step again; they are for the curator only.
+A separate process times steps (`step_timing.py`), so that planning itself need not import torch. No data are read.
+Step times of past plans and sweeps on this machine are kept, so that no plan times a step again; they are for the
+curator only.
 """
 
 from __future__ import annotations

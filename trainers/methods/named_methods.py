@@ -49,7 +49,8 @@ WEIGHT_DECAY = "weight_decay"
 class NamedMethod:
     """Makes a `Method` from the hyperparameters of its transform and its update, which are dataclasses of numbers.
 
-    `rate_law` is what `trainer.lr=auto` stands for, None for a method whose rate was not measured.
+    `rate_law` is what `trainer.lr=auto` stands for, `averaged_rate_law` where the weights are averaged; None for a
+    method whose rate was not measured.
     """
 
     label: str
@@ -58,6 +59,7 @@ class NamedMethod:
     noiseless: bool = False
     works: tuple[Work, ...] = ()
     rate_law: RateLaw | None = None
+    averaged_rate_law: RateLaw | None = None
 
     def __post_init__(self) -> None:
         numbers = [one for part in (self.transform, self.update) for one in fields(part) if one.name != LR]
@@ -90,11 +92,26 @@ def _dataclass_from_named_numbers(part: type[Any], numbers: dict[str, Any]) -> A
     return part(**{one.name: numbers[one.name] for one in fields(part)})
 
 
-DpSgd = NamedMethod(label="DP-SGD", transform=Clip, update=Sgd, works=(ABADI_2016,), rate_law=RateLaw(first=2.0))
+AVERAGED = RateLaw(first=76.0, exponent=1.0, weights_exponent=-0.5)
+"""The rate of bounded gradients along half a cosine, by `benchmarks/recipes.py`."""
+
+DpSgd = NamedMethod(
+    label="DP-SGD",
+    transform=Clip,
+    update=Sgd,
+    works=(ABADI_2016,),
+    rate_law=RateLaw(first=2.0),
+    averaged_rate_law=AVERAGED,
+)
 """Source: Abadi et al. 2016, Algorithm 1."""
 
 DpNsgd = NamedMethod(
-    label="DP-NSGD", transform=Normalize, update=Sgd, works=(YANG_2022, BU_2023), rate_law=RateLaw(first=8.0)
+    label="DP-NSGD",
+    transform=Normalize,
+    update=Sgd,
+    works=(YANG_2022, BU_2023),
+    rate_law=RateLaw(first=8.0),
+    averaged_rate_law=AVERAGED,
 )
 """Automatic clipping, AUTO-S, is this method with a regularizer of 0.01, which AUTO-S calls gamma and does not tune.
 

@@ -21,11 +21,12 @@ _WORD = re.compile(r"auto(?:\*(?P<factor>[0-9.eE+-]+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class RateLaw:
-    """The learning rate first * x ** exponent, at most `most`, with x = B / (s sqrt(T)).
+    """The learning rate first * x ** exponent * d ** weights_exponent, at most `most`, with x = B / (s sqrt(T)).
 
-    B is the size of batches, T the number of steps, and s the standard deviation of the noise in each number of a sum.
-    An exponent of 0 is a fixed rate.
-    Source: of the form, Yang, Zhang, Chen, Liu 2022, Theorem 3.2; of the numbers, `benchmarks/learning_rates.py`.
+    B is the size of batches, T the number of steps, s the standard deviation of the noise in each number of a sum, and
+    d the number of weights. An exponent of 0 is a fixed rate.
+    Source: of the form, Yang, Zhang, Chen, Liu 2022, Theorem 3.2; of the numbers, `benchmarks/learning_rates.py`, and
+    `benchmarks/recipes.py` for averaged weights.
 
     >>> law = RateLaw(first=0.5, exponent=0.5, most=4.0)
     >>> [law.rate(noise_std=s, batch_size=1000, steps=100) for s in (1.0, 25.0, 100.0)]
@@ -34,12 +35,14 @@ class RateLaw:
 
     first: float
     exponent: float = 0.0
+    weights_exponent: float = 0.0
     most: float = math.inf
 
-    def rate(self, *, noise_std: float, batch_size: int, steps: int) -> float:
+    def rate(self, *, noise_std: float, batch_size: int, steps: int, weights: int = 1) -> float:
         """The rate at this noise, rounded; without noise it is the largest."""
         x = batch_size / (noise_std * math.sqrt(steps)) if noise_std else math.inf
-        return float(f"{min(self.most, self.first * x**self.exponent):.{DIGITS}g}")
+        rate = self.first * x**self.exponent * max(1, weights) ** self.weights_exponent
+        return float(f"{min(self.most, rate):.{DIGITS}g}")
 
 
 def factor_of_automatic_rate(value: object) -> float | None:
