@@ -288,7 +288,7 @@ def declared_sizes(data: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if features is not None:
         inputs = yaml.safe_load((CONF / "features" / f"{features}.yaml").read_text())["size"]
     _, *words = str(settings["data"][data]).split()
-    sizes = {"records": declared["records"], "inputs": inputs}
+    sizes = {"records": declared["records"], "inputs": inputs, "classes": declared["classes"]}
     return {**sizes, "features": features is not None, "words": " ".join(words)}
 
 

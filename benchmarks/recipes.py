@@ -305,7 +305,8 @@ def mean_at(row: Mapping[str, Any], kappa: float) -> float:
 def laws(settings: Mapping[str, Any]) -> Iterator[Law]:
     """All laws of recipes.yaml."""
     own = settings["axes"]
-    for steps, kappa, a, b in product(own["steps"], own["kappas"], own["records_exponents"], own["weights_exponents"]):
+    kappas = [kappa * between for kappa in own["kappas"] for between in (1, math.sqrt(2))]
+    for steps, kappa, a, b in product(own["steps"], kappas, own["records_exponents"], own["weights_exponents"]):
         yield Law(steps=steps, kappa=kappa, records_exponent=a, weights_exponent=b)
 
 
@@ -344,7 +345,7 @@ def table() -> str:
         own = [regret(law, one, e) for e in epsilons]
         regrets.append(own)
         row = cells[one, epsilons[0], steps[0]]
-        said = f"T={law.steps} kappa={law.kappa:g} a={law.records_exponent:g} b={law.weights_exponent:g}"
+        said = f"T={law.steps} kappa={law.kappa:.0f} a={law.records_exponent:g} b={law.weights_exponent:g}"
         lines.append(
             f"{one:<15}{row['records']:>7}{row['weights']:>7}  {said:<47}" + "".join(f"{each:7.2f}" for each in own)
         )

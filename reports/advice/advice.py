@@ -15,6 +15,7 @@ from typing import Any
 
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.stored_names.stored_classes import RECIPE
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
 FILE = Path(__file__).with_name("evidence.json")
@@ -45,6 +46,7 @@ class MeasuredSet:
     name: str
     records: int
     inputs: int
+    classes: int
     features: bool
     words: str
 
@@ -82,8 +84,9 @@ class Comparison:
     outcomes: Sequence[Measurement]
 
     def overrides_of_measurement(self, one: Measurement) -> str:
-        """The overrides of a way, as it was measured."""
-        return f"{self.measured_on.words} {one.way.words}".lstrip()
+        """The overrides of a way, as it was measured, without its metric: a user has one of their own."""
+        words = (*self.measured_on.words.split(), *one.way.words.split())
+        return " ".join(word for word in words if not word.startswith("score.metric="))
 
     @property
     def advised_measurement(self) -> Measurement:
@@ -209,7 +212,19 @@ def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
         yield f"  {_accuracy_text(best_map)} where a map and a model may be shown ({best_map.way.name})"
 
 
-def advice_table_lines(found: Comparison) -> Iterator[str]:
+def _unmeasured_lines(found: Comparison, plan: Plan) -> Iterator[str]:
+    """A line that says in what the plan is unlike all that was measured; none where it is not."""
+    classes, every = plan.trials[0].config["dataset"]["classes"], Evidence.read().comparisons
+    unlike = []
+    if plan.target_epsilon is not None and plan.target_epsilon > max(one.epsilon for one in every):
+        unlike.append(f"epsilon {text_with_all_digits(plan.target_epsilon)}")
+    if classes not in {one.measured_on.classes for one in every}:
+        unlike.append(f"{classes} classes")
+    if unlike and found.measured_on.name != plan.account:
+        yield f"Nobody measured {' or '.join(unlike)}: the order of the ways may be another one there."
+
+
+def advice_table_lines(found: Comparison, plan: Plan) -> Iterator[str]:
     """All ways, a line each, and the words to add to a sweep's command for the advised ones."""
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
     width = max(len(one.way.name) for one in found.outcomes) + 2
@@ -230,6 +245,13 @@ def advice_table_lines(found: Comparison) -> Iterator[str]:
     yield (
         "A way with * may be the best one, with 95 % confidence for all ways at once. Each way costs the whole epsilon."
     )
+    yield from _unmeasured_lines(found, plan)
+    if RECIPE in plan.trials[0].config:
+        yield (
+            "All took fixed numbers of steps and records. Those of your command follow from records and epsilon "
+            f"(steps=auto), which was better in one run than these ways in many ({SOURCE}). Add no words."
+        )
+        return
     advised, best_map = found.advised_measurement, found.best_measurement_with_map
     reason = f"“{advised.way.name}” has the highest mean."
     if advised.way.points == 1:

@@ -54,5 +54,5 @@ def print_measured_search_advice(request: SweepRequest) -> ExitCode:
         raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
     if (found := nearest_comparison_for_plan(priced.plan, priced.plan.target_epsilon)) is None:
         raise BadInput(why_nothing_was_measured(priced.plan, priced.plan.target_epsilon))
-    print_lines("\n".join(advice_table_lines(found)))
+    print_lines("\n".join(advice_table_lines(found, priced.plan)))
     return ExitCode.DONE

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,18 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "steps=3")
 WAYS = {one.way.name: one.way for found in Evidence.read().comparisons for one in found.outcomes}
 SMALL, LARGE = (
-    MeasuredSet(name=name, records=n, inputs=9, features=False, words="")
+    MeasuredSet(name=name, records=n, inputs=9, classes=2, features=False, words="")
     for name, n in (("small", 1000), ("large", 60000))
 )
+
+
+def plan_of(classes: int = 2, epsilon: float = 3.0, **parts: object) -> Any:
+    """What advice reads of a plan."""
+    trial = SimpleNamespace(config={"dataset": {"classes": classes}, **parts})
+    return SimpleNamespace(account="visits", target_epsilon=epsilon, trials=[trial])
+
+
+PLAN = plan_of()
 
 
 def outcome(
@@ -71,10 +81,10 @@ def test_features_are_compared_with_features_alone_and_words_of_all_searches_are
         nearest = evidence.nearest_comparison("small", 1000, 9, 3.0, features=features)
         assert nearest is not None
         assert nearest.measured_on is on
-    text = "\n".join(advice_table_lines(compared(frozen)))
+    text = "\n".join(advice_table_lines(compared(frozen), PLAN))
     assert "1000 records of 9 frozen features" in text
     assert "Add these words to `dpsweep sweep`:\n  grid=small tuning=line" in text
-    assert "grid=small" not in "\n".join(advice_table_lines(compared(SMALL)))
+    assert "grid=small" not in "\n".join(advice_table_lines(compared(SMALL), PLAN))
 
 
 def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest_size() -> None:
@@ -104,17 +114,32 @@ def test_a_search_is_advised_where_it_is_shown_to_be_better_than_one_point() -> 
     assert undecided.advised_measurement == best, "its mean is ten points higher"
     level = replace(compared(), outcomes=(best, with_map, replace(one, best_rank=1, mean=0.895)))
     assert level.advised_measurement.way.name == "one"
-    said = "\n".join(advice_table_lines(level))
+    said = "\n".join(advice_table_lines(level, PLAN))
     assert (
         "To release a model without a map, train one point, since no search is shown to be better. "
         "Add these words to `dpsweep sweep`:\n  tuning=one"
     ) in said
 
 
-def test_balanced_accuracy_is_named() -> None:
+def test_balanced_accuracy_is_named_and_the_users_metric_stays() -> None:
     balanced = replace(SMALL, words="score.metric=balanced_accuracy")
-    assert "balanced accuracy" in "\n".join(advice_table_lines(compared(balanced)))
-    assert "balanced" not in "\n".join(advice_table_lines(compared()))
+    said = "\n".join(advice_table_lines(compared(balanced), PLAN))
+    assert "balanced accuracy" in said
+    assert "score.metric" not in said
+    assert "balanced" not in "\n".join(advice_table_lines(compared(), PLAN))
+
+
+def test_what_nobody_measured_is_said_in_one_line() -> None:
+    unlike = plan_of(classes=5, epsilon=20.0)
+    (line,) = [one for one in advice_table_lines(compared(), unlike) if one.startswith("Nobody measured")]
+    assert line == "Nobody measured epsilon 20 or 5 classes: the order of the ways may be another one there."
+    assert not any("Nobody measured" in one for one in advice_table_lines(compared(), PLAN))
+
+
+def test_where_steps_follow_from_records_no_words_are_advised() -> None:
+    said = "\n".join(advice_table_lines(compared(), plan_of(recipe={"law": 1})))
+    assert said.endswith("Add no words.")
+    assert "Add these words" not in said
 
 
 def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None:
@@ -148,7 +173,7 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
 
 
 def test_ways_that_may_be_best_are_marked_and_the_advised_ones_named() -> None:
-    said = "\n".join(advice_table_lines(compared()))
+    said = "\n".join(advice_table_lines(compared(), PLAN))
     assert (
         "To release a model without a map, “line” has the highest mean. "
         "Add these words to `dpsweep sweep`:\n  tuning=line"
