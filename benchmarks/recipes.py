@@ -17,6 +17,7 @@ import json
 import math
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measuring.study import start_study
-from measuring.sweeps import workers
+from measuring.sweeps import accuracies as sweep_accuracies
+from measuring.sweeps import asked, swept, workers
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 LEAST_BATCH = 200
@@ -254,6 +256,18 @@ def compared(name: str, folder: str, epsilon: float) -> dict[str, Any]:
     return {"what": "recipes", "set": name, "epsilon": epsilon, "accuracies": found}
 
 
+def preset(data: str, folder: str, way: str, turn: int) -> dict[str, Any]:
+    """The row of one sweep by the words of a way, at the data set's own epsilon, with its limit of multiplications."""
+    own = yaml.safe_load(SETTINGS.read_text())["presets"]
+    words = [*asked(data, folder, {"words": {}}), *own["ways"][way].split()]
+    if "steps=auto" in words:
+        words.append(f"plan.limit={own['longer'] * own['multiplications'][data]:g}")
+    with tempfile.TemporaryDirectory() as place:
+        told = sweep_accuracies(swept(words, Path(place)), folder, every=False)
+    (accuracy,) = told.values()
+    return {"what": "preset", "set": data, "way": way, "round": turn, "accuracy": round(100 * accuracy, 2)}
+
+
 def rows() -> list[dict[str, Any]]:
     """The rows that are there."""
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
@@ -262,11 +276,19 @@ def rows() -> list[dict[str, Any]]:
 def run(folder: str, only: Sequence[str]) -> None:
     """Measures the axes that are missing, cheap ones first, and appends each row as it comes."""
     settings = yaml.safe_load(SETTINGS.read_text())
-    there = {(row["what"], row["set"], row["epsilon"], row.get("steps")) for row in rows()}
+    there = {(row["what"], row["set"], row.get("epsilon"), row.get("steps")) for row in rows()}
+    swept_before = {(row["set"], row["way"], row["round"]) for row in rows() if row["what"] == "preset"}
+    own = settings["presets"]
+    presets = [
+        (data, way, turn)
+        for turn, data, way in product(range(own["rounds"]), own["multiplications"], own["ways"])
+        if (data, way, turn) not in swept_before and (not only or data in only)
+    ]
     names = [name for name in settings["sets"] if not only or name in only]
     cells = list(product(names, settings["axes"]["epsilons"]))
     with workers() as pool:
         waiting = [
+            *(pool.submit(preset, data, folder, way, turn) for data, way, turn in presets),
             *(pool.submit(compared, *(one, folder, e)) for one, e in cells if ("recipes", one, e, None) not in there),
             *(
                 pool.submit(axis, one, folder, e, steps)
@@ -278,7 +300,7 @@ def run(folder: str, only: Sequence[str]) -> None:
             row = done.result()
             with RESULTS.open("a") as file:
                 print(json.dumps(row), file=file, flush=True)
-            print(row["what"], row["set"], row["epsilon"], row.get("steps", ""), flush=True)
+            print(*list(row.values())[:4], flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,8 @@ UNMEASURED: Mapping[str, Any] = {
 }
 """What the words stand for where no law was measured."""
 
+_SCHEDULES = {"constant_lr": "constant", "cosine_lr": "cosine"}
+
 LOSSES = ("cross_entropy", "binary_cross_entropy")
 
 
@@ -59,9 +61,7 @@ def automatic_keys(point: Point) -> tuple[str, ...]:
 
 def with_unmeasured_numbers(point: Point) -> Point:
     """The point with the fixed numbers in place of the words."""
-    units = _training_units(point)
-    numbers = {**UNMEASURED, "sampler.batch_size": min(units, UNMEASURED["sampler.batch_size"])}
-    return _point_with_numbers(point, {key: numbers[key] for key in automatic_keys(point)})
+    return _point_with_numbers(point, {key: _unmeasured(point)[0][key] for key in automatic_keys(point)})
 
 
 def points_with_recipe(
@@ -77,16 +77,20 @@ def points_with_recipe(
         if not (keys := automatic_keys(point)):
             found.append(point)
             continue
-        if _is_measured(point):
-            numbers, more = _numbers_of_law(point, mu, limit, len(points))
-            numbered = _point_with_numbers(point, {key: numbers[key] for key in keys})
-        else:
-            numbered, more = with_unmeasured_numbers(point), ", fixed numbers, as no law was measured for it"
-        found.append(numbered.with_settings(**{RECIPE: {"law": VERSION, "limit": limit, "keys": list(keys)}}))
-        batch, units = numbered.config["sampler"].get("batch_size"), _training_units(point)
-        notes.append(f"{numbered.config['steps']} steps of {batch} of {units} records{more} ({point.method})")
-    words = dict.fromkeys(f"{key}=auto" for point in points for key in automatic_keys(point))
-    return found, (f"{', '.join(words)}: {', or '.join(dict.fromkeys(notes))}.",)
+        numbers, more = _numbers_of_law(point, mu, limit, len(points)) if _is_measured(point) else _unmeasured(point)
+        own = {key: numbers[key] for key in keys}
+        recipe = {"law": VERSION, "limit": limit, "keys": list(keys)}
+        found.append(_point_with_numbers(point, own).with_settings(**{RECIPE: recipe}))
+        said = {**own, **({"lr_schedule": _SCHEDULES[numbers["lr_schedule"][KIND]]} if "lr_schedule" in own else {})}
+        words = ", ".join(f"{key}={'null' if value is None else value}" for key, value in said.items())
+        notes.append(f"{words} for {_training_units(point)} training {_unit(point)}s ({point.method}{more})")
+    return found, (f"auto stands for {'; '.join(dict.fromkeys(notes))}.",)
+
+
+def _unmeasured(point: Point) -> tuple[dict[str, Any], str]:
+    """The fixed numbers by key, and why they stand there."""
+    batch = min(_training_units(point), UNMEASURED["sampler.batch_size"])
+    return {**UNMEASURED, "sampler.batch_size": batch}, ": no law was measured for it"
 
 
 def _is_measured(point: Point) -> bool:
@@ -128,7 +132,7 @@ def _numbers_of_law(point: Point, mu: float, limit: float, runs: int) -> tuple[d
     if steps == AUTO:
         steps = next((many for many in range(STEPS, LEAST_STEPS, -1) if multiplications(many) <= limit), LEAST_STEPS)
         if steps < STEPS:
-            more = f" ({STEPS} steps need plan.limit={1.05 * multiplications(STEPS):.2g})"
+            more = f"; {STEPS} steps need plan.limit={1.05 * multiplications(STEPS):.2g}"
     return {
         "steps": steps,
         "sampler.batch_size": _batch(units, mu, steps),
@@ -145,6 +149,10 @@ def _batch(units: int, mu: float, steps: int) -> int:
 
 def _training_units(point: Point) -> int:
     return records_from_config(point.config).nominal_training_units
+
+
+def _unit(point: Point) -> str:
+    return records_from_config(point.config).dataset.unit
 
 
 def _point_with_numbers(point: Point, numbers: Mapping[str, Any]) -> Point:

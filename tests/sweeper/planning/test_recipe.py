@@ -126,7 +126,7 @@ def test_typed_numbers_stay(compose_priced: Compose) -> None:
 
 def test_sealed_parts_are_no_training_records(compose_priced: Compose) -> None:
     notes = compose_priced(table(5000, 3, "budget.sealed=auto")).plan.notes
-    assert any("of 3600 records" in note for note in notes)
+    assert any("for 3600 training records" in note for note in notes)
 
 
 @pytest.mark.parametrize("rule", ["private_selection", "random_stopping", "disjoint"])
