@@ -256,16 +256,17 @@ def compared(name: str, folder: str, epsilon: float) -> dict[str, Any]:
     return {"what": "recipes", "set": name, "epsilon": epsilon, "accuracies": found}
 
 
-def preset(data: str, folder: str, way: str, turn: int) -> dict[str, Any]:
-    """The row of one sweep by the words of a way, at the data set's own epsilon, with its limit of multiplications."""
+def preset(data: str, folder: str, epsilon: float, way: str, turn: int) -> dict[str, Any]:
+    """The row of one sweep by the words of a way, with its limit of multiplications."""
     own = yaml.safe_load(SETTINGS.read_text())["presets"]
-    words = [*asked(data, folder, {"words": {}}), *own["ways"][way].split()]
+    words = [*asked(data, folder, {"words": {}}), f"privacy.epsilon={epsilon}", *own["ways"][way].split()]
     if "steps=auto" in words:
         words.append(f"plan.limit={own['longer'] * own['multiplications'][data]:g}")
     with tempfile.TemporaryDirectory() as place:
-        told = sweep_accuracies(swept(words, Path(place)), folder, every=False)
-    (accuracy,) = told.values()
-    return {"what": "preset", "set": data, "way": way, "round": turn, "accuracy": round(100 * accuracy, 2)}
+        found = sweep_accuracies(swept(words, Path(place)), folder, every=False)
+    (accuracy,) = found.values()
+    told = round(100 * accuracy, 2)
+    return {"what": "preset", "set": data, "epsilon": epsilon, "way": way, "round": turn, "accuracy": told}
 
 
 def rows() -> list[dict[str, Any]]:
@@ -276,24 +277,28 @@ def rows() -> list[dict[str, Any]]:
 def run(folder: str, only: Sequence[str]) -> None:
     """Measures the axes that are missing, cheap ones first, and appends each row as it comes."""
     settings = yaml.safe_load(SETTINGS.read_text())
-    there = {(row["what"], row["set"], row.get("epsilon"), row.get("steps")) for row in rows()}
-    swept_before = {(row["set"], row["way"], row["round"]) for row in rows() if row["what"] == "preset"}
-    own = settings["presets"]
+    keys = ("what", "set", "epsilon", "steps", "way", "round")
+    there = {tuple(row.get(key) for key in keys) for row in rows()}
+    own, epsilons = settings["presets"], settings["axes"]["epsilons"]
     presets = [
-        (data, way, turn)
-        for turn, data, way in product(range(own["rounds"]), own["multiplications"], own["ways"])
-        if (data, way, turn) not in swept_before and (not only or data in only)
+        (data, epsilon, way, turn)
+        for turn, data, epsilon, way in product(range(own["rounds"]), own["multiplications"], epsilons, own["ways"])
+        if ("preset", data, epsilon, None, way, turn) not in there and (not only or data in only)
     ]
     names = [name for name in settings["sets"] if not only or name in only]
     cells = list(product(names, settings["axes"]["epsilons"]))
     with workers() as pool:
         waiting = [
-            *(pool.submit(preset, data, folder, way, turn) for data, way, turn in presets),
-            *(pool.submit(compared, *(one, folder, e)) for one, e in cells if ("recipes", one, e, None) not in there),
+            *(
+                pool.submit(compared, *(one, folder, e))
+                for one, e in cells
+                if ("recipes", one, e, None, None, None) not in there
+            ),
+            *(pool.submit(preset, data, folder, *rest) for data, *rest in presets),
             *(
                 pool.submit(axis, one, folder, e, steps)
                 for (one, e), steps in product(cells, settings["axes"]["steps"])
-                if ("axis", one, e, steps) not in there
+                if ("axis", one, e, steps, None, None) not in there
             ),
         ]
         for done in as_completed(waiting):
