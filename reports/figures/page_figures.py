@@ -112,8 +112,8 @@ class PageMaps:
 
 
 def page_maps_of_panels(panels: Sequence[MapPanel], heading: str) -> PageMaps | None:
-    """The maps of these panels, whose colour scale is called `heading`; None without panels."""
-    if not panels:
+    """The maps of these panels, whose colour scale is called `heading`; None for one cell, which the headline tells."""
+    if sum(len(panel.cells) for panel in panels) < 2:
         return None
     panels, (low, high) = mark_cells_below_scale(panels), colour_scale_ends(panels)
     colours, scale = mpl.colormaps[COLOURS], common_scale_of_panels(panels)

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 UNITS, BATCH = 64, 12
 """Units that are trained on where their number may be chosen: so many, or as many as make a batch of so many."""
 
+MOST_STEPS = 100_000
+"""The most steps of an attack in all of its trainings."""
+
 SCORES = 100
 """A model is scored at least so often."""
 
@@ -105,10 +108,10 @@ def refuse_unobservable_plan(plan: Plan) -> None:
 def attack_one_training(
     record: AuditRecord, plan: Plan, trial: Trial, canaries: int, rng: np.random.Generator
 ) -> AuditRecord:
-    """The record with the lower bound of an attack on a training of this point by so many canaries, or a few less.
+    """The record with the lower bound of an attack on a training of this point by so many canaries, or less.
 
-    A model with fewer numbers, or fewer records that they may replace, is trained several times with some each time:
-    with coins of their own, these are one mechanism on disjoint canaries.
+    A model with fewer numbers, or fewer records that they may replace, is trained several times with some each time,
+    for `MOST_STEPS` together: with coins of their own, these are one mechanism on disjoint canaries.
     """
     from dpsweep.trainers.auditing.canaries import canary_scores
     from dpsweep.trainers.engines.interface import trainable_parameters
@@ -118,8 +121,8 @@ def attack_one_training(
     run = make_training_run(trial.config, declaration_from_config(trial.config))
     size = sum(one.numel() for one in trainable_parameters(make_model(config, "audit")))
     most = size if Adjacency(plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE else min(size, run.train_records)
-    rounds = -(-canaries // most)
-    coins = [rng.random(canaries // rounds) < 0.5 for _ in range(rounds)]
+    rounds = min(-(-canaries // most), max(1, MOST_STEPS // run.steps))
+    coins = [rng.random(min(most, canaries // rounds)) < 0.5 for _ in range(rounds)]
     scores = [canary_scores(run, size, one, plan.adjacency, secret_streams()) for one in coins]
     guesses = guess_coins(np.concatenate(scores), np.concatenate(coins))
     if not guesses:

@@ -192,7 +192,7 @@ def test_every_data_set_declares_itself(name: str) -> None:
     assert dataset.name == ACCOUNTS.get(name, name)
     assert dataset.unit == "record"
     assert isinstance(dataset.shape, tuple)
-    assert set(conf) - {"loss"} == {"defaults", "dataset", "sampler", "steps", "privacy", "budget"}
+    assert set(conf) - {"loss", "weights"} == {"defaults", "dataset", "sampler", "steps", "privacy", "budget"}
 
 
 @pytest.mark.parametrize(("name", "account"), ACCOUNTS.items())
@@ -203,7 +203,7 @@ def test_who_shares_an_account_has_its_records_and_its_budget(name: str, account
     assert one["dataset"]["records"] == other["dataset"]["records"]
 
 
-OF_ONES_OWN = ("arrays", "npz", "table", "torch_dataset")
+OF_ONES_OWN = ("arrays", "hugging_face", "image_folder", "npz", "table", "torch_dataset")
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -212,10 +212,13 @@ def test_every_default_sweep_fits_its_account_three_times(name: str) -> None:
     budget, asked, records = conf["budget"], conf["privacy"], conf["dataset"]["records"]
     assert 3 * asked["epsilon"] <= budget["epsilon"]
     assert 3 * asked["delta"] <= budget["delta"] < 1 / records
-    assert 1 <= conf["sampler"]["batch_size"] <= 0.8 * records
-    grids = [entry["override /grid"] for entry in conf["defaults"] if "override /grid" in entry]
-    assert set(grids) <= set(GRIDS)
-    assert len(grids) == (0 if name in OF_ONES_OWN else 1), "the loss chooses the grid of a user's own data"
+    (grid,) = [entry["override /grid"] for entry in conf["defaults"] if "override /grid" in entry]
+    assert (grid == "one") is (name in OF_ONES_OWN)
+    if name in OF_ONES_OWN:
+        assert {conf["steps"], conf["sampler"]["batch_size"], conf["weights"]["ema"]} == {"auto"}
+    else:
+        assert grid in GRIDS
+        assert 1 <= conf["sampler"]["batch_size"] <= 0.8 * records
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -320,7 +323,8 @@ def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
         assert all(OmegaConf.select(declared, key.removeprefix("trainer.")) is not None for key in own)
         for values in axes.values():
             assert len(set(values)) == len(values) >= 1
-            assert all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in values)
+            numbers = [value for value in values if value != "auto"]
+            assert all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in numbers)
 
 
 def test_the_papers_grids_have_the_papers_sizes() -> None:
