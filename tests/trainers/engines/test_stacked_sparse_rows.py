@@ -134,7 +134,7 @@ def test_training_is_that_on_dense_rows(name, trainer) -> None:
         streams = [reproducible_streams(1, f"trial {place}") for place in range(RUNS)]
         train_together([run] * RUNS, models, sums, records, streams, device="cpu")
         ends.append(torch.stack([parameters_to_vector(model.parameters()).detach() for model in models]))
-    # a number between two steps of the noise's lattice may fall on either, by the processor's rounding: one step is .0026
+    # a sum between two steps of the noise's lattice may fall on either: on some processors .0026 in one weight of 1556
     torch.testing.assert_close(*ends, rtol=1e-3, atol=6e-3)
 
 
