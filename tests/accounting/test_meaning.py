@@ -188,7 +188,9 @@ def test_odds_move_further_than_epsilon_more_often_than_delta() -> None:
     assert rarer < said.chance_of_larger_odds
 
 
-@pytest.mark.parametrize(("epsilon", "factor"), [(8.0, "2,990"), (10.5, "36,400"), (12.0, "163,000")])
+@pytest.mark.parametrize(
+    ("epsilon", "factor"), [(8.0, "2,990"), (8.00301, "3,000"), (10.5, "36,400"), (12.0, "163,000")]
+)
 def test_every_sentence_has_the_same_factor_of_the_epsilon_at_hand(epsilon: float, factor: str) -> None:
     said = meaning(epsilon)
     assert said.chance_sentence.count(factor) == 2

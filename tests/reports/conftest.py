@@ -67,6 +67,7 @@ class Recipe:
     fates: Mapping[int, str] = field(default_factory=dict)
     accuracy: Callable[[int], float] = lambda place: 0.5 + 0.4 * ((place * 37) % 101) / 101
     private: bool = True
+    counts_std: float = COUNTS_STD
     randomness: str = "secret"
     dataset: str = "digits"
     model: str = "dpsweep.trainers.models.fully_connected.logistic"
@@ -177,7 +178,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 "score": {
                     "_target_": "dpsweep.trainers.declarations.scores.PrivateHoldout",
                     "fraction": 0.2,
-                    "noise_std": COUNTS_STD,
+                    "noise_std": recipe.counts_std,
                 },
                 "steps": STEPS,
                 "privacy": {"noise_multiplier": noise, "adjacency": "add_or_remove_one", "unit": "record"},
@@ -194,7 +195,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                     for more, count in noises.items()
                 )
             training = training if recipe.training is None else recipe.training
-            score = events.gaussian(noise_multiplier=COUNTS_STD) if recipe.private else None
+            score = events.gaussian(noise_multiplier=recipe.counts_std) if recipe.private else None
             if len(recipe.noises) > 1:
                 point = point | {"privacy.noise_multiplier": noise}
             if REPEAT in point:

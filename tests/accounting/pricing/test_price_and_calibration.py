@@ -109,6 +109,24 @@ def test_contradicting_accountants_are_not_reported() -> None:
         Panel(claimants=(Pld(), TooLow())).quote(run(1.5), 1e-5, ADD)
 
 
+@dataclass(frozen=True)
+class JustTooLow:
+    """An accountant whose bound is a percent below what is proven to be the least."""
+
+    name: str = "generous"
+
+    def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        return 0.99 * Pld().lower(event, delta, adjacency)
+
+    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        return 0.0
+
+
+def test_a_bound_just_below_a_proven_one_is_not_reported() -> None:
+    with pytest.raises(AccountantsDisagree, match="generous"):
+        Panel(claimants=(Pld(), JustTooLow())).quote(run(1.5), 1e-5, ADD)
+
+
 def test_the_parts_of_a_plan_are_priced_apart() -> None:
     event = PlanEvent(training=run(1.5).training, validation=gaussian(noise_multiplier=100.0))
     quote = PANEL.quote(event, 1e-5, ADD)

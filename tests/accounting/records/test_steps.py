@@ -99,6 +99,14 @@ def test_what_is_missing_must_fit_within_what_was_priced(tmp_path: Path) -> None
         resume_step_log(both(tmp_path), TRIAL, RECEIPT)
 
 
+def test_steps_that_were_lost_before_a_checkpoint_stay_spent_after_it(tmp_path: Path) -> None:
+    steps = interrupted(tmp_path).mark_steps_before_run(4)
+    checkpoint(steps, step=8, spent=12)
+    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 12
+    with pytest.raises(ContractBroken, match="12 steps taken and 3 to come"):
+        resume_step_log(both(tmp_path), TRIAL, RECEIPT).mark_steps_before_run(3)
+
+
 def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
     steps = begun(tmp_path).mark_steps_before_run(10).mark_steps_before_run(4)
     for more in (1, 10):

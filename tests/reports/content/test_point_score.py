@@ -50,6 +50,7 @@ def test_a_points_score_is_one_number_everywhere(sweep_of: Callable[..., Any], r
     assert told.get("accuracy_of_model", told["accuracy"]) == pytest.approx(scores[place, 0])
 
     page = write_release(made.folder, made.ledger)
+    assert f"{points} points of DP-SGD{f', {repeats} runs each' if repeats > 1 else ''}" in page.read_text()
     report = json.loads(page.with_name("report.json").read_text())
     statement = page.with_name("statement.html").read_text()
     headline = report["best"][0]["score"]

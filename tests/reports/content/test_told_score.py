@@ -29,6 +29,7 @@ from dpsweep.reports.content.told_score import (
 )
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.commands.python_api import SweepResults
 from tests.freezing import LEDGER, restored
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)}}
@@ -66,6 +67,13 @@ def test_the_winner_is_told_with_the_interval_that_covers_the_choice(sweep_of: S
         r"The accuracy of the winner is 61.0 to 83.0 \% (95 \% interval, with the choice of the winner allowed for)."
         in methods
     )
+
+
+def test_python_has_the_interval_that_covers_the_choice(sweep_of: SweepOf) -> None:
+    made = tell(sweep_of(AXES))
+    best = SweepResults(read_sweep(made.folder, made.ledger)).best
+    assert best is not None
+    assert (best["accuracy_low"], best["accuracy_high"]) == (0.61, 0.83)
 
 
 def test_a_score_without_counts_is_told_without_an_interval(sweep_of: SweepOf) -> None:

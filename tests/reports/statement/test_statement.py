@@ -51,6 +51,10 @@ def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepO
         )
 
 
+def test_the_claim_has_the_delta_of_all_charges(sweep_of: SweepOf) -> None:
+    assert ", 2e-5)-differential privacy" in lines_of(sweep_of(AXES, repeats=(1,)))["Claim"].text
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
@@ -99,6 +103,10 @@ def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of
 
 def test_private_scores_name_their_noise_and_public_ones_their_declaration(sweep_of: SweepOf) -> None:
     assert "standard deviation 9," in lines_of(sweep_of(AXES))["Scores"].text
+
+
+def test_the_noise_of_scores_is_that_of_the_priced_events(sweep_of: SweepOf) -> None:
+    assert "standard deviation 7.5," in lines_of(sweep_of(AXES, counts_std=7.5))["Scores"].text
 
 
 def test_public_scores_are_assumed_public(sweep_of: SweepOf) -> None:

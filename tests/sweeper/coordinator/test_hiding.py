@@ -298,6 +298,13 @@ def test_a_noisy_maximum_compares_counts_with_the_noise_of_its_draw_and_shows_no
     assert "ran nothing but its draw" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
+def test_two_searches_of_one_plan_draw_apart(place: Callable[..., Place], tmp_path: Path) -> None:
+    """Whoever could compute a draw from the plan could subtract its noise."""
+    first, second = (place(NOISY, root=name, own=Ledger(tmp_path / f"{name}.sqlite")) for name in ("a", "b"))
+    assert first.plan.id == second.plan.id
+    assert first.admit().stored.draw.handicaps != second.admit().stored.draw.handicaps
+
+
 def test_a_noisy_maximum_from_command_to_release(program: Program, ledger: Ledger) -> None:
     folder = folder_of(program(*NOISY))
     plan, stored = Plan.read(folder.plan_path), StoredDraw.read(folder.draw_path)

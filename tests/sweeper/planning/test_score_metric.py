@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, number_of_rounded_numbers
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.rounded_noise_price import NUMBERS_OF_COUNT
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from tests.randomized import SEARCHES, TRAINS
 from tests.studies import study_in
@@ -47,6 +48,18 @@ def test_a_metric_is_another_plan_at_the_same_price(compose_priced: Compose, met
     assert validation[1] is not None
     assert mechanisms_with_counts(validation[0]) == mechanisms_with_counts(validation[1])
     assert other.plan.trials[0].config["score"]["metric"] == metric
+
+
+@pytest.mark.parametrize(("metric", "counts"), [("accuracy", 2), ("balanced_accuracy", 20)])
+def test_the_rounding_of_every_noisy_count_is_in_the_price(compose_priced: Compose, metric: str, counts: int) -> None:
+    """Of the scores, and of the card of a sealed part."""
+    plan = compose_priced([*DIGITS, f"score.metric={metric}", "budget.sealed={share:0.2,parts:2}"]).plan
+    scores, card = plan.trials[0].event.validation, plan.event.sealed
+    assert scores is not None
+    assert number_of_rounded_numbers(scores) == counts * NUMBERS_OF_COUNT
+    assert plan.card is not None
+    assert card is not None
+    assert number_of_rounded_numbers(card) == plan.card.counts * NUMBERS_OF_COUNT > 0
 
 
 def test_under_replacement_too(compose_priced: Compose) -> None:

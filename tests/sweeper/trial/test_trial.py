@@ -155,6 +155,14 @@ def test_a_trial_that_runs_something_else_than_its_charge_fails_and_keeps_its_re
     assert are_same_events(from_json(dict(result.event)), trial.event.training), "what really ran stands in the record"
 
 
+@pytest.mark.parametrize(("seed", "randomness"), [(None, "secret"), (7, "reproducible")])
+def test_a_result_says_whether_its_noise_can_be_computed(
+    trial: Trial, tmp_path: Path, seed: int | None, randomness: str
+) -> None:
+    seeded = replace(trial, config={**trial.config, "seed": seed})
+    assert run(seeded, tmp_path / "trial").randomness == randomness
+
+
 def test_a_trial_uses_nobody_elses_generator_and_leaves_them_alone(trial: Trial, tmp_path: Path) -> None:
     before = torch.get_rng_state()
     first = run(trial, tmp_path / "a")
