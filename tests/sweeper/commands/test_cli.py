@@ -28,11 +28,8 @@ def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: P
     assert done.returncode == 0, done.stderr
     for words in ("the whole search", "What a paper would report for one run", "it fits", "about", "16 dpnsgd"):
         assert words in done.stdout
-    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {
-        "plan.json",
-        "speeds.json",
-        "speeds.json.lock",
-    }
+    files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert files - {"speeds.json.lock"} == {"plan.json", "speeds.json"}, "the lock is there where a step was timed"
 
 
 def test_a_plan_begins_with_four_lines_and_lists_other_rules_where_they_are_asked_for(program: Program) -> None:
