@@ -174,10 +174,9 @@ _BASIS = (
 )
 _ASSUMED = (
     "This assumes that the processor rounds as IEEE 754 requires and that the output of AES cannot be distinguished "
-    "from random bits. When a {unit} is added, one other {unit} changes its place in the batch, and as many held-out "
-    "records as the added {unit} has change their place in the scoring: their float32 numbers may be rounded "
-    "differently. Sampling probabilities are exact to about 1e-15{tiny}. Sums of more than {units:,} {unit}s a step "
-    "may round by more than the margin by which contributions are shortened."
+    "from random bits. When a {unit} is added, as many held-out records as it has change their place in the scoring: "
+    "their float32 numbers may be rounded differently. Sampling probabilities are exact to about 1e-15{tiny}. Sums of "
+    "more than {units:,} {unit}s a step may round by more than the margin by which contributions are shortened."
 )
 
 

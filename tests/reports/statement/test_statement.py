@@ -209,7 +209,8 @@ def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: 
     budget = replace(sweep.plan.budget, unit="patient")
     sweep = replace(sweep, plan=replace(sweep.plan, budget=budget))
     line = floating_point_line(_context(sweep, Audience.CURATOR))
-    assert "When a patient is added, one other patient changes its place in the batch" in line.evidence[-1]
+    assert "When a patient is added, as many held-out records as it has change their place" in line.evidence[-1]
+    assert "changes its place in the batch" not in line.evidence[-1], "a new record fills an empty slot of the batch"
 
 
 @pytest.mark.parametrize(("delta", "told"), [(1e-5, False), (1e-16, True)])
