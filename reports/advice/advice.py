@@ -249,7 +249,7 @@ def advice_table_lines(found: Comparison, plan: Plan) -> Iterator[str]:
     if RECIPE in plan.trials[0].config:
         yield (
             "All took fixed numbers of steps and records. Those of your command follow from records and epsilon "
-            f"(steps=auto), which was better in one run than these ways in many ({SOURCE}). Add no words."
+            f"(steps=auto), with which no way was measured but one run ({SOURCE}). Add no words."
         )
         return
     advised, best_map = found.advised_measurement, found.best_measurement_with_map
