@@ -64,9 +64,6 @@ NESTED: Mapping[str, str] = {
 SOURCE = "source"
 """The field with the path of a user's class and its arguments."""
 
-AUTO, RECIPE = "auto", "recipe"
-"""The word for numbers that a law chooses, and the part of a trial's configuration that has their keys and the law."""
-
 CHECKSUM = "sha256"
 """The field with the checksum of what lies at a place, beside it."""
 
@@ -140,23 +137,9 @@ def stored_form_of_rule_with_defaults(node: Any) -> Any:
 
 
 def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial's configuration as `identity` writes each part, without parts at their default and a law's numbers."""
-    typed = with_words_of_recipe(config)
-    parts = {part: identity_form_of_config_part(node, part) if part in PARTS else node for part, node in typed.items()}
+    """A trial's configuration as `identity` writes each part, without parts at their default."""
+    parts = {part: identity_form_of_config_part(node, part) if part in PARTS else node for part, node in config.items()}
     return without_defaults(parts, defaults_of_plan_or_config_part("trial"))
-
-
-def with_words_of_recipe(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with the word in place of the numbers that a law chose.
-
-    >>> recipe = {"law": 1, "limit": 1e11, "keys": ["steps", "sampler.batch_size"]}
-    >>> with_words_of_recipe({"steps": 2000, "sampler": {"batch_size": 430}, "recipe": recipe})["sampler"]
-    {'batch_size': 'auto'}
-    """
-    for key in config.get(RECIPE, {}).get("keys", ()):
-        part, _, name = key.partition(".")
-        config = {**config, part: {**config[part], name: AUTO} if name else AUTO}
-    return config
 
 
 def is_place(config: Mapping[str, Any], key: str) -> bool:

@@ -8,8 +8,9 @@ Rates fall along half a cosine, and the average is over the last steps (De et al
 measured it, for methods with a law for their rate (`averaged_rate_law`) and losses of classes. Where it was not
 measured, the words stand for fixed numbers.
 
-Records, weights, epsilon and delta are declared, so this costs no privacy, and no time or machine is in it. An identity
-has the words, the limit and the law's version in place of the numbers.
+Records, weights, epsilon and delta are declared, so this costs no privacy, and no time or machine is in it: the same
+words make the same plan everywhere. Identities have the numbers, as if they had been typed, so that no trial stands for
+two runs that access the data otherwise; beside them the limit and the law's version.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.stored_names.stored_classes import AUTO, KIND, RECIPE, tag_or_path_of_class
+from dpsweep.accounting.records.plan import RECIPE, Plan
+from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import class_of_tag
+from dpsweep.sweeper.planning.cheapest_sampler import AUTO
 from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import WEIGHTS, records_from_config
 

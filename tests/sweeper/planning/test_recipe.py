@@ -74,15 +74,28 @@ def test_runs_share_epsilon_so_each_has_a_smaller_batch(compose_priced: Compose)
     assert alone.config["sampler"]["batch_size"] / batch == pytest.approx(math.sqrt(6), rel=0.05)
 
 
-def test_an_identity_has_the_words_and_the_limit(compose_priced: Compose) -> None:
+def test_an_identity_has_the_numbers_and_the_limit(compose_priced: Compose) -> None:
     by_default = compose_priced(table()).plan
     assert compose_priced(table(5000, 3, *AUTO)).plan.id == by_default.id
     assert compose_priced(table(5000, 3, "plan.limit=2e11")).plan.id != by_default.id
     trial = by_default.trials[0]
-    other = {**trial.config, "steps": 1999, "ema": 0.5, "sampler": {**trial.config["sampler"], "batch_size": 777}}
-    assert replace(trial, config=other).id == trial.id
-    typed = {key: value for key, value in trial.config.items() if key != "recipe"}
-    assert replace(trial, config=typed).id != trial.id
+    larger = {**trial.config["sampler"], "batch_size": 777}
+    for part in ({"steps": 1999}, {"ema": 0.5}, {"sampler": larger}, {"lr_schedule": {"kind": "constant_lr"}}):
+        edited = replace(trial, config={**trial.config, **part})
+        assert edited.id != trial.id
+        with pytest.raises(BadInput, match="edited after planning"):
+            Trial.from_json({**edited.to_json(), "id": trial.id})
+
+
+def test_runs_of_one_noise_and_other_batches_are_other_trials(compose_priced: Compose) -> None:
+    """By the law noise multipliers are alike at all epsilons: a larger one has larger batches."""
+    noisy = ("accountant=rdp", "accountant.witnesses=[]", "score.noise_std=10", "trainer.lr=5")
+    one, other = (
+        only(compose_priced(table(60000, 20, f"privacy.epsilon={epsilon}", *noisy))) for epsilon in (3.9, 4.9)
+    )
+    assert noise_of(one) == noise_of(other)
+    assert one.config["sampler"] != other.config["sampler"]
+    assert one.id != other.id
 
 
 def test_a_limit_takes_steps_and_the_plan_says_what_more_would_bring(compose_priced: Compose) -> None:
