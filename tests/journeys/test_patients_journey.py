@@ -74,7 +74,7 @@ def _refused(program: Program, visits: Path, ledger: Ledger) -> None:
     without = [word for word in WORDS if not word.startswith("dataset.unit_column")]
     done = _dpsweep(program, "sweep", *without, "privacy.unit=patient")
     assert done.returncode == 2
-    assert "without a dataset.unit_column nothing above record level is claimed" in done.stderr
+    assert "Expected dataset.unit='patient' to be 'record' where no dataset.unit_column is given." in done.stderr
     content = visits.read_text()
     visits.write_text(content.replace("P007,25", "P007,old"))
     done = _dpsweep(program, "sweep", *WORDS)
