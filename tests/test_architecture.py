@@ -24,7 +24,6 @@ ROOMS = (
     "accounting/durable_files",
     "accounting/printing",
     "accounting/validation",
-    "accounting/references",
     "accounting/root_finding",
     "accounting/rounded_noise_price",
     "accounting/codec",

@@ -29,7 +29,6 @@ from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled
-from dpsweep.accounting.references import BALLE_2018, KAIROUZ_2015, Work
 from dpsweep.accounting.rounded_noise_price import epsilon_with_rounding
 
 KINDS_OF_STEP = 50
@@ -48,7 +47,7 @@ class Classical:
     from `shares` independently of the data, so the smallest result is also a bound.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (BALLE_2018, KAIROUZ_2015)
+    works: ClassVar[tuple[str, ...]] = ("balle2018privacy", "kairouz2015composition")
 
     shares: tuple[float, ...] = SHARES
 

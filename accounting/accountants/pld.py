@@ -75,7 +75,6 @@ from dpsweep.accounting.profiles.rounded import rounded_profile
 from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.profiles.total_variation import total_variation_of_profile
-from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
 
 CACHE_SIZE = 8
 """The number of cached distributions; each may take about 100 MB."""
@@ -232,7 +231,7 @@ class Pld:
     `interval` is the widest grid step of the privacy loss (nats); leaves with a small sample rate get a finer step.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (KOSKELA_2020, DOROSHENKO_2022)
+    works: ClassVar[tuple[str, ...]] = ("koskela2020computing", "doroshenko2022connect")
 
     interval: float = 1e-4
 

@@ -24,7 +24,6 @@ from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
 from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_text_rounded_down
-from dpsweep.accounting.references import GOPI_2021, Work
 from dpsweep.accounting.rounded_noise_price import epsilon_with_rounding
 
 SMALLEST_DELTA = 1e-10
@@ -44,7 +43,7 @@ class Prv:
     *Guarantee*: an upper bound, above the true epsilon by at most twice the `relative_error` (and `delta / 1000`).
     """
 
-    works: ClassVar[tuple[Work, ...]] = (GOPI_2021,)
+    works: ClassVar[tuple[str, ...]] = ("gopi2021numerical",)
 
     relative_error: float = 0.005
 

@@ -41,7 +41,6 @@ from dpsweep.accounting.events.types import (
     event_name_for_sentence,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.references import BALLE_2020, MIRONOV_2017, MIRONOV_2019, Work
 from dpsweep.accounting.rounded_noise_price import LOG_RATIO, epsilon_with_rounding
 
 RATIO = 1.015
@@ -79,7 +78,7 @@ class Conversion(StrEnum):
 class Rdp:
     """Renyi accountant over fixed orders. *Guarantee*: an upper bound at every delta, including 1e-20."""
 
-    works: ClassVar[tuple[Work, ...]] = (MIRONOV_2017, MIRONOV_2019, BALLE_2020)
+    works: ClassVar[tuple[str, ...]] = ("mironov2017renyi", "mironov2019renyi", "balle2020hypothesis")
 
     conversion: Conversion = Conversion.BBGHS
     orders: tuple[float, ...] = ORDERS

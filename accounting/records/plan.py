@@ -173,9 +173,6 @@ FINAL = "final"
 
 REPEAT = "repeat"
 """The key of the number of a repeat, in the configuration of a point that is run several times."""
-
-RECIPE = "recipe"
-"""The key of the settings that a law chose, with the law's version and its limit, in a trial's configuration."""
 Value = float | int | str | bool | None
 
 

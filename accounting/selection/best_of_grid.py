@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import EachPoint
-from dpsweep.accounting.references import KOSKELA_2024, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure
 
@@ -22,7 +21,7 @@ class BestOfGrid(HiddenSearchRule):
     *Source*: the envelope bound (`selection_envelope.py`).
     """
 
-    works: ClassVar[tuple[Work, ...]] = (KOSKELA_2024,)
+    works: ClassVar[tuple[str, ...]] = ("koskela2024privacy",)
     name: ClassVar[str] = "best_of_grid"
     discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
     """The winner and its score, and the number of runs, which is that of the points."""

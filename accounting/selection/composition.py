@@ -10,7 +10,6 @@ from typing import ClassVar
 from dpsweep.accounting import validation
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.references import MIRONOV_2017, Work
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
@@ -30,7 +29,7 @@ class Composition(SelectionRule):
     *Source*: adaptive composition of Renyi DP (Mironov 2017, Proposition 1) and of privacy-loss distributions.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (MIRONOV_2017,)
+    works: ClassVar[tuple[str, ...]] = ("mironov2017renyi",)
     name: ClassVar[str] = "composition"
     discloses: ClassVar[frozenset[Disclosure]] = frozenset(Disclosure)
     """Everything: each run is paid for in full."""

@@ -9,7 +9,6 @@ from typing import ClassVar
 from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.references import MCSHERRY_2009, Work
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import FinalRunTerms, Use
 
@@ -30,7 +29,7 @@ class DisjointParts(Composition):
     *Source*: adaptive parallel composition (McSherry 2009, Theorem 4).
     """
 
-    works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2009,)
+    works: ClassVar[tuple[str, ...]] = ("mcsherry2009privacy",)
     name: ClassVar[str] = "disjoint parts"
 
     share: Fraction = 0.2

@@ -9,7 +9,6 @@ from random import Random
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.references import Work, works_that_class_cites
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import (
     Disclosure,
@@ -49,9 +48,10 @@ class Final(SelectionRule):
         return f"{self.rule.name} + final run"
 
     @property
-    def works(self) -> tuple[Work, ...]:
+    def works(self) -> tuple[str, ...]:
         """The works that the search leans on."""
-        return works_that_class_cites(self.rule)
+        works: tuple[str, ...] = getattr(self.rule, "works", ())
+        return works
 
     @property
     def discloses(self) -> frozenset[Disclosure]:

@@ -13,7 +13,6 @@ from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.references import DURFEE_2019, MCSHERRY_2007, Work
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
     ACCURACY,
@@ -37,7 +36,7 @@ class NoisyMax(SelectionRule):
     *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2007, DURFEE_2019)
+    works: ClassVar[tuple[str, ...]] = ("mcsherry2007mechanism", "durfee2019practical")
     name: ClassVar[str] = "noisy_max"
     discloses: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES})
     """The winner without its score, and the number of runs, which is that of the points."""

@@ -10,7 +10,6 @@ from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Positive, PositiveInt, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
-from dpsweep.accounting.references import KOSKELA_2024, LIU_2019, PAPERNOT_2022, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 
@@ -28,7 +27,7 @@ class PrivateSelection(HiddenSearchRule):
     Tuning with Renyi Differential Privacy), Theorem 2.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (LIU_2019, PAPERNOT_2022, KOSKELA_2024)
+    works: ClassVar[tuple[str, ...]] = ("liu2019private", "papernot2022hyperparameter", "koskela2024privacy")
     name: ClassVar[str] = "private_selection"
 
     eta: Annotated[float, partial(validation.require_number_between, above=-1)] = 1.0
@@ -62,7 +61,7 @@ class PoissonSelection(HiddenSearchRule):
     *Source*: the envelope bound (`selection_envelope.py`); second opinion by Papernot and Steinke 2022, Theorem 6.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (PAPERNOT_2022, KOSKELA_2024)
+    works: ClassVar[tuple[str, ...]] = ("papernot2022hyperparameter", "koskela2024privacy")
     name: ClassVar[str] = "poisson_selection"
 
     mean: Positive | None = None

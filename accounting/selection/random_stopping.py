@@ -10,7 +10,6 @@ from typing import ClassVar
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Delta, Share
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.references import LIU_2019, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 _ROUNDING = 1e-12
@@ -27,7 +26,7 @@ class RandomStopping(HiddenSearchRule):
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.4.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
+    works: ClassVar[tuple[str, ...]] = ("liu2019private",)
     name: ClassVar[str] = "random_stopping"
 
     gamma: Share | None = None

@@ -10,7 +10,6 @@ from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_that_class_cites
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import FinalRunTerms, Use, require_at_least_one_point
 
@@ -55,9 +54,9 @@ class Subsampled(Final):
             )
 
     @property
-    def works(self) -> tuple[Work, ...]:
+    def works(self) -> tuple[str, ...]:
         """The works on sampling the part, and those of the search."""
-        return (KOSKELA_2023, BALLE_2018, *works_that_class_cites(self.rule))
+        return ("koskela2023practical", "balle2018privacy", *getattr(self.rule, "works", ()))
 
     @property
     def name(self) -> str:

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from dpsweep.accounting.codec import Delta, PositiveInt, Share
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.references import LIU_2019, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 NEGLIGIBLE = 1e-20
@@ -26,7 +25,7 @@ class Threshold(HiddenSearchRule):
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.1.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
+    works: ClassVar[tuple[str, ...]] = ("liu2019private",)
     name: ClassVar[str] = "threshold"
 
     gamma: Share | None = None

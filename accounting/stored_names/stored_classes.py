@@ -64,6 +64,9 @@ NESTED: Mapping[str, str] = {
 SOURCE = "source"
 """The field with the path of a user's class and its arguments."""
 
+RECIPE = "recipe"
+"""The key of the settings that a law chose, with the law's version and its limit, in a trial's configuration."""
+
 CHECKSUM = "sha256"
 """The field with the checksum of what lies at a place, beside it."""
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.records.plan import RECIPE, Plan
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.stored_names.stored_classes import RECIPE
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
 FILE = Path(__file__).with_name("evidence.json")

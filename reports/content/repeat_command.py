@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.records.plan import RECIPE, Plan
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.entry_points import CONF
-from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import RECIPE, tag_or_path_of_class
 
 GROUPS = (
     *("model", "loss", "lr_schedule", "clip_schedule", "sampler", "noise", "score"),

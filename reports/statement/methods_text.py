@@ -2,7 +2,8 @@
 
 Every number comes from the plan, its events and the ledger, and the paragraph says no more than the public statement
 does: under a rule that hides losers neither the number of tries nor anything about them. A rule, a method, a sampler
-and an accountant name the works that they lean on beside their own declarations (`dpsweep.accounting.references`).
+and an accountant name the works that they lean on beside their own declarations, by keys of references.bib: titles,
+venues, years and pages there are those of the published versions, or of arXiv where there is none.
 """
 
 from __future__ import annotations
@@ -11,20 +12,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import metadata
+from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_characters
-from dpsweep.accounting.references import (
-    ABADI_2016,
-    DWORK_2014,
-    KOSKELA_2024,
-    RELATED_BOUNDS,
-    WORKS_OF_TAGS,
-    Work,
-    works_that_class_cites,
-)
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_without_class_name, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
@@ -42,6 +36,16 @@ from dpsweep.reports.statement.statement_line import CHANGES_BETWEEN_NEIGHBOURS,
 from dpsweep.reports.statement.what_ran import declared_training_text, final_run_lines
 
 PROGRAM = "dpsweep"
+RELATED_BOUNDS = ("wang2023dphypo", "talwar2025privacy", "ghazi2025private", "xiang2026revisiting")
+"""Works on the price of private selection that no price of ours leans on."""
+
+WORKS_OF_TAGS: Mapping[str, str] = {
+    "opacus": "yousefpour2021opacus",
+    "optuna": "akiba2019optuna",
+    "linear_scaling": "panda2024linear",
+}
+"""By a tag, or the library before its dot, of a class that no page imports: the import may take seconds."""
+
 _SHOWN = {
     Disclosure.ALL_SCORES: "the scores of all runs",
     Disclosure.WINNER_SCORE: "the winner and its score, and nothing about the other runs",
@@ -62,25 +66,38 @@ class MethodsText:
     """The paragraph in LaTeX, and the works that it cites in order."""
 
     text: str
-    works: tuple[Work, ...]
+    works: tuple[str, ...]
 
     @property
     def bibtex(self) -> str:
         """The entries of all cited works."""
-        return "\n\n".join(work.bibtex for work in self.works) + "\n"
+        return "\n\n".join(entries_of_works()[work] for work in self.works) + "\n"
+
+
+@cache
+def entries_of_works() -> Mapping[str, str]:
+    """The BibTeX entries by key: those of references.bib, and that of this program."""
+    about, works = metadata(PROGRAM), Path(__file__).with_name("references.bib").read_text(encoding="utf-8")
+    note = f"Python package, version {about['Version']}"
+    ours = f"@misc{{{PROGRAM},\n  title = {{{{{PROGRAM}}}: {about['Summary']}}},\n  note = {{{note}}},\n}}"
+    return {entry.partition("{")[2].partition(",")[0]: entry for entry in (ours, *works.strip().split("\n\n"))}
+
+
+def works_of_class(declared: object) -> tuple[str, ...]:
+    """The keys of the works that a class, or an object of it, leans on; a class of one's own may name none."""
+    return tuple(key for key in getattr(declared, "works", ()) if key in entries_of_works())
 
 
 @dataclass(frozen=True)
 class _Citations:
-    """The works that were cited so far, in order."""
+    """The keys of the works that were cited so far, in order."""
 
-    works: dict[str, Work] = field(default_factory=dict)
+    works: dict[str, None] = field(default_factory=dict)
 
-    def cite_works(self, *works: Work) -> str:
+    def cite_works(self, *works: str) -> str:
         """A citation that follows a word; empty without works."""
-        self.works.update({work.key: work for work in works})
-        keys = ",".join(dict.fromkeys(work.key for work in works))
-        return f"~\\cite{{{keys}}}" if keys else ""
+        self.works.update(dict.fromkeys(works))
+        return f"~\\cite{{{','.join(dict.fromkeys(works))}}}" if works else ""
 
 
 def methods_text_for_paper(context: Context) -> MethodsText | None:
@@ -93,7 +110,7 @@ def methods_text_for_paper(context: Context) -> MethodsText | None:
         *_run_sentences(context, citations),
         *_price_sentences(context, citations),
     ]
-    return MethodsText(text=" ".join(sentences), works=tuple(citations.works.values()))
+    return MethodsText(text=" ".join(sentences), works=tuple(citations.works))
 
 
 def escape_tex(text: str) -> str:
@@ -123,9 +140,7 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     plan = context.sweep.plan
     configs = {trial.method: trial.config.get("trainer", {}) for trial in plan.trials}
     about = metadata(PROGRAM)
-    note = {"note": f"Python package, version {about['Version']}"}
-    title = f"{{{PROGRAM}}}: {about['Summary']}"
-    ours = citations.cite_works(Work(key=PROGRAM, authors=(), title=title, year=None, venue=note))
+    ours = citations.cite_works(PROGRAM)
     methods = [
         escape_tex(method_label(name)) + citations.cite_works(*_works_of_class_and_fields(node, "trainer"))
         for name, node in configs.items()
@@ -138,10 +153,10 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     if not is_one_run_all_that_was_charged(context.sweep, context.bill):
         shown = _SHOWN[most_disclosed(context.sweep.rule.discloses)]
         rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
-            *works_that_class_cites(context.sweep.rule)
+            *works_of_class(context.sweep.rule)
         )
         yield f"The best point was chosen by its score under {rule}, whose price covers {shown}."
-        if KOSKELA_2024.key in citations.works:
+        if "koskela2024privacy" in citations.works:
             yield f"Other bounds on private selection{citations.cite_works(*RELATED_BOUNDS)} are not part of the price."
     yield from (escape_tex(line.text) for line in line_on_search_that_read_public_data(context))
 
@@ -170,7 +185,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     }
     names = (tag_or_path_of_class(config.get("engine", {})) for config in configs)
     engines = {name: WORKS_OF_TAGS[name] for name in names if name in WORKS_OF_TAGS}
-    steps = (ABADI_2016,) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
+    steps = ("abadi2016deep",) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
     yield escape_tex(declared_training_text(context)).removesuffix(".") + citations.cite_works(*steps, *samplers) + "."
     if engines:
         named = [f"{name.capitalize()}{citations.cite_works(work)}" for name, work in engines.items()]
@@ -195,14 +210,12 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     yield (
         f"The release of {'this run' if is_one_run_all_that_was_charged(context.sweep, context.bill) else search} "
         "satisfies "
-        f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite_works(DWORK_2014)} with $\\varepsilon = "
-        f"{epsilon}$ "
+        f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite_works('dwork2014algorithmic')} "
+        f"with $\\varepsilon = {epsilon}$ "
         f"and $\\delta = {delta}$ for each {unit}; neighbouring data sets differ in one {unit} that {change}."
     )
     kinds = (class_of_tag(tag, family) for tag, family in FAMILY_OF.items() if family == "accountant")
-    works = {
-        kind().name: works_that_class_cites(kind) for kind in kinds if kind is not None and works_that_class_cites(kind)
-    }
+    works = {kind().name: works_of_class(kind) for kind in kinds if kind is not None and works_of_class(kind)}
 
     def accountant_name_with_citation(name: str) -> str:
         return escape_tex(name) + citations.cite_works(*works.get(name, ()))
@@ -224,10 +237,10 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     )
 
 
-def _works_of_class_and_fields(node: Mapping[str, Any], family: str) -> tuple[Work, ...]:
+def _works_of_class_and_fields(node: Mapping[str, Any], family: str) -> tuple[str, ...]:
     """The works of a class of ours in a configuration, and of the classes in its fields."""
     tag = tag_or_path_of_class(node)
-    own = works_that_class_cites(class_of_tag(tag, family)) if FAMILY_OF.get(tag) == family else ()
+    own = works_of_class(class_of_tag(tag, family)) if FAMILY_OF.get(tag) == family else ()
     parts = (
         (name, value)
         for name, value in fields_without_class_name(node).items()

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpsweep.accounting.records.plan import RECIPE, Plan
-from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.stored_names.stored_classes import KIND, RECIPE, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.sweeper.planning.cheapest_sampler import AUTO
 from dpsweep.sweeper.planning.plan_settings import Point

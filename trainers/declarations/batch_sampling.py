@@ -24,7 +24,6 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.references import CHOQUETTE_2023, FELDMAN_2025, WANG_2019, Work
 from dpsweep.accounting.validation import positive_int
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ class CyclicPoisson(_BatchOfSize):
     whole cycles.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (CHOQUETTE_2023,)
+    works: ClassVar[tuple[str, ...]] = ("choquette2023amplified",)
 
     parts: int
 
@@ -171,7 +170,7 @@ class FixedSize(_BatchOfSize):
     records. Source: Wang, Balle, Kasiviswanathan 2019; the sampling of Yang et al. 2022.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (WANG_2019,)
+    works: ClassVar[tuple[str, ...]] = ("wang2019subsampled",)
 
     def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Gaussian step on `batch_size` of `records` records."""
@@ -227,7 +226,7 @@ class RandomAllocation(Shuffle):
     Source: Feldman and Shenfeld 2025; `accounting/accountants/random_allocation.py` has the bound.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (FELDMAN_2025,)
+    works: ClassVar[tuple[str, ...]] = ("feldman2025privacy",)
 
     def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch in which each record has a random step."""

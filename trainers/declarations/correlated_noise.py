@@ -50,7 +50,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.references import CHOQUETTE_2023, KALININ_2024, MCKENNA_2024, Work
 from dpsweep.accounting.validation import positive_int, require_finite_number
 from dpsweep.trainers.declarations.batch_sampling import number_of_parts
 from dpsweep.trainers.declarations.clip_schedules import Constant
@@ -112,7 +111,7 @@ class BandedSquareRoot(_Bands):
     Source: Kalinin and Lampert 2024, with the columns scaled to norm 1.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (CHOQUETTE_2023, KALININ_2024)
+    works: ClassVar[tuple[str, ...]] = ("choquette2023amplified", "kalinin2024banded")
 
     def coefficients_for_run(self, schedule: LearningRate, steps: int) -> Floats:
         """The series of (1 - x)^(-1/2), scaled.
@@ -132,7 +131,7 @@ class BandedFactorization(_Bands):
     Source: McKenna 2024, for Toeplitz matrices, whose autocorrelation makes the problem convex.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (CHOQUETTE_2023, MCKENNA_2024)
+    works: ClassVar[tuple[str, ...]] = ("choquette2023amplified", "mckenna2024scaling")
 
     def coefficients_for_run(self, schedule: LearningRate, steps: int) -> Floats:
         """The solution of the convex program, scaled."""

@@ -14,17 +14,6 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpsweep.accounting.references import (
-    ABADI_2016,
-    BASSILY_2014,
-    BU_2023,
-    KINGMA_2015,
-    KOSKELA_2020_ADADP,
-    MOHAPATRA_2022,
-    TANG_2024,
-    YANG_2022,
-    Work,
-)
 from dpsweep.accounting.validation import positive
 from dpsweep.trainers.methods.method import Method, Trainer
 from dpsweep.trainers.methods.rate_laws import RateLaw
@@ -57,7 +46,7 @@ class NamedMethod:
     transform: type[Any]
     update: type[Any]
     noiseless: bool = False
-    works: tuple[Work, ...] = ()
+    works: tuple[str, ...] = ()
     rate_law: RateLaw | None = None
     averaged_rate_law: RateLaw | None = None
 
@@ -99,7 +88,7 @@ DpSgd = NamedMethod(
     label="DP-SGD",
     transform=Clip,
     update=Sgd,
-    works=(ABADI_2016,),
+    works=("abadi2016deep",),
     rate_law=RateLaw(first=2.0),
     averaged_rate_law=AVERAGED,
 )
@@ -109,7 +98,7 @@ DpNsgd = NamedMethod(
     label="DP-NSGD",
     transform=Normalize,
     update=Sgd,
-    works=(YANG_2022, BU_2023),
+    works=("yang2022normalized", "bu2023automatic"),
     rate_law=RateLaw(first=8.0),
     averaged_rate_law=AVERAGED,
 )
@@ -119,7 +108,7 @@ Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1; Bu, Wang, Zha, Karypis 2023 (A
 """
 
 DpMomentum = NamedMethod(
-    label="DP-Momentum", transform=Clip, update=Momentum, works=(MOHAPATRA_2022,), rate_law=RateLaw(first=0.4)
+    label="DP-Momentum", transform=Clip, update=Momentum, works=("mohapatra2022role",), rate_law=RateLaw(first=0.4)
 )
 """The noise in a velocity has up to 1 / (1 - momentum^2) times a gradient's variance; Yu et al. use momentum 0.6.
 
@@ -127,27 +116,37 @@ Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPMomentum); Yu, Zhang, Chen 
 """
 
 DpAdam = NamedMethod(
-    label="DP-Adam", transform=Clip, update=Adam, works=(MOHAPATRA_2022, KINGMA_2015), rate_law=RateLaw(first=0.03)
+    label="DP-Adam",
+    transform=Clip,
+    update=Adam,
+    works=("mohapatra2022role", "kingma2015adam"),
+    rate_law=RateLaw(first=0.03),
 )
 """Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPAdam); Kingma & Ba 2015, Algorithm 1."""
 
-DpAdamBc = NamedMethod(label="DP-AdamBC", transform=Clip, update=AdamWithoutNoiseBias, works=(TANG_2024, KINGMA_2015))
+DpAdamBc = NamedMethod(
+    label="DP-AdamBC", transform=Clip, update=AdamWithoutNoiseBias, works=("tang2024dpadambc", "kingma2015adam")
+)
 """Source: Tang, Shpilevskiy, Lecuyer 2024, Algorithm 1 (DP-AdamBC); Kingma & Ba 2015, Algorithm 1."""
 
-DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam, works=(YANG_2022, KINGMA_2015))
+DpNadam = NamedMethod(
+    label="DP-NAdam", transform=Normalize, update=Adam, works=("yang2022normalized", "kingma2015adam")
+)
 """The N stands for normalization, as in DP-NSGD: this is not Nesterov's variant of Adam, also called NAdam.
 
 Source: Yang, Zhang, Chen, Liu 2022, Appendix D (DP-NAdam); Kingma & Ba 2015, Algorithm 1.
 """
 
-DpAdamWosm = NamedMethod(label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments, works=(MOHAPATRA_2022,))
+DpAdamWosm = NamedMethod(
+    label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments, works=("mohapatra2022role",)
+)
 """DP-Adam at its converged step size, lr / (noise_multiplier * clip_norm / batch_size + eps).
 
 It needs noise: less noise means longer steps, and without noise the step size is lr / eps.
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Algorithm 2 and Theorem 7.1 (DPAdamWOSM).
 """
 
-Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps, works=(KOSKELA_2020_ADADP, MOHAPATRA_2022))
+Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps, works=("koskela2020learning", "mohapatra2022role"))
 """Each iteration takes two half steps, each charged as a step of the run; `lr` is the first iteration's rate.
 
 Source: Koskela & Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1; ADADP in
@@ -191,7 +190,7 @@ class ProjectedDpSgd(Trainer):
     Source: Bassily, Smith, Thakurta 2014, Algorithm 1, which projects onto any convex set.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (BASSILY_2014,)
+    works: ClassVar[tuple[str, ...]] = ("bassily2014private",)
 
     label = "projected DP-SGD"
     update = Sgd()

@@ -10,7 +10,6 @@ import numpy as np
 
 from dpsweep.accounting.events.build import DpEvent, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.references import CHAUDHURI_2011, Work
 from dpsweep.accounting.validation import positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.method import Trainer
@@ -38,7 +37,7 @@ class OutputPerturbation(Trainer):
     Source: Chaudhuri, Monteleoni, Sarwate 2011, Corollary 8 and Algorithm 1, with Gaussian noise.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (CHAUDHURI_2011,)
+    works: ClassVar[tuple[str, ...]] = ("chaudhuri2011differentially",)
 
     label = "output perturbation"
     lr, update = 1.0, Sgd()

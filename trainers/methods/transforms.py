@@ -41,7 +41,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.accounting.references import ABADI_2016, YANG_2022, Work
 from dpsweep.accounting.validation import positive
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Clip:
     Source: Abadi et al. 2016, Algorithm 1.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (ABADI_2016,)
+    works: ClassVar[tuple[str, ...]] = ("abadi2016deep",)
 
     clip_norm: float
 
@@ -144,7 +143,7 @@ class Normalize:
     Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1 (DP-NSGD).
     """
 
-    works: ClassVar[tuple[Work, ...]] = (YANG_2022,)
+    works: ClassVar[tuple[str, ...]] = ("yang2022normalized",)
 
     regularizer: float
 

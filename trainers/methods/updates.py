@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, TANG_2024, Work
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.user_modules import error_as_one_line, is_of_users_own_class
@@ -141,7 +140,7 @@ class Adam(_BothMoments):
     Source: Kingma & Ba 2015, Algorithm 1.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (KINGMA_2015,)
+    works: ClassVar[tuple[str, ...]] = ("kingma2015adam",)
 
     eps: float = 1e-8
 
@@ -162,7 +161,7 @@ class AdamWithoutNoiseBias(_BothMoments):
     Source: Tang, Shpilevskiy, Lecuyer 2024, Algorithm 1 (DP-AdamBC; gamma' is `least`).
     """
 
-    works: ClassVar[tuple[Work, ...]] = (TANG_2024,)
+    works: ClassVar[tuple[str, ...]] = ("tang2024dpadambc",)
 
     least: float = 1e-8
 
@@ -192,7 +191,7 @@ class AdamWithoutSecondMoments(Update[FirstMoment]):
     Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Theorem 7.1 and Algorithm 2.
     """
 
-    works: ClassVar[tuple[Work, ...]] = (MOHAPATRA_2022,)
+    works: ClassVar[tuple[str, ...]] = ("mohapatra2022role",)
 
     beta1: float = 0.9
     eps: float = 1e-8

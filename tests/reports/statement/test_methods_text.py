@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting import references
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.references import KOSKELA_2024, RELATED_BOUNDS, Work, works_that_class_cites
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
+from dpsweep.reports.statement.methods_text import PROGRAM, RELATED_BOUNDS, entries_of_works, works_of_class
 from dpsweep.trainers.methods import named_methods
 from dpsweep.trainers.methods.named_methods import NamedMethod
 from tests.freezing import LEDGER, restored
@@ -115,7 +114,7 @@ def test_private_selection_cites_the_related_bounds_that_it_does_not_use(rule: s
     folder = restored(rule, tmp_path)
     text, works = written(write_report(folder, Ledger(tmp_path / LEDGER)))
     assert cited(text) == set(works)
-    assert {work.key for work in (*RELATED_BOUNDS, KOSKELA_2024)} <= set(works)
+    assert {*RELATED_BOUNDS, "koskela2024privacy"} <= set(works)
     assert "are not part of the price" in text
 
 
@@ -144,26 +143,33 @@ def test_names_are_escaped(sweep_of: SweepOf) -> None:
 
 
 def test_all_works_are_whole_and_have_keys_of_their_own() -> None:
-    works = [value for value in vars(references).values() if isinstance(value, Work)]
-    assert len({work.key for work in works}) == len(works) > 20
-    parsed = entries("\n".join(work.bibtex for work in works))
+    works = {key: entry for key, entry in entries_of_works().items() if key != PROGRAM}
+    assert "\n".join(works.values()).count("@") == len(works) > 20
+    parsed = entries("\n".join(works.values()))
     for work in works:
-        assert {"author", "title", "year"} <= parsed[work.key].keys()
-        assert {"booktitle", "journal", "eprint"} & parsed[work.key].keys()
+        assert {"author", "title", "year"} <= parsed[work].keys()
+        assert {"booktitle", "journal", "eprint"} & parsed[work].keys()
+
+
+def test_works_that_a_class_of_ours_names_have_entries() -> None:
+    named = {tag: getattr(class_of_tag(tag, family), "works", ()) for tag, family in FAMILY_OF.items()}
+    assert sum(map(bool, named.values())) > 15
+    for works in named.values():
+        assert isinstance(works, property) or set(works) <= entries_of_works().keys()
 
 
 @pytest.mark.parametrize("tag", WORKS)
 def test_a_class_names_the_works_that_it_leans_on(tag: str) -> None:
-    assert {work.key for work in works_that_class_cites(class_of_tag(tag, FAMILY_OF[tag]))} == WORKS[tag]
+    assert set(works_of_class(class_of_tag(tag, FAMILY_OF[tag]))) == WORKS[tag]
 
 
 def test_a_search_with_a_final_run_leans_on_what_its_search_leans_on() -> None:
     inner = PrivateSelection()
-    assert works_that_class_cites(Final(rule=inner)) == works_that_class_cites(inner)
-    assert set(works_that_class_cites(inner)) < set(works_that_class_cites(Subsampled(rule=inner, rate=0.1)))
+    assert works_of_class(Final(rule=inner)) == works_of_class(inner)
+    assert set(works_of_class(inner)) < set(works_of_class(Subsampled(rule=inner, rate=0.1)))
 
 
 @pytest.mark.parametrize("name", [name for name, kind in vars(named_methods).items() if isinstance(kind, NamedMethod)])
 def test_every_private_method_by_name_names_its_works(name: str) -> None:
     method = getattr(named_methods, name)
-    assert bool(works_that_class_cites(method)) != method.noiseless
+    assert bool(works_of_class(method)) != method.noiseless
