@@ -343,7 +343,7 @@ def _require_path_of_user_class(path: str, family: str) -> None:
         ours = (
             f"one of {tags_of_family_text(family)}"
             if family in REGISTERED
-            else "a class with a tag in accounting/stored_names/tags.py"
+            else "a class with a tag in accounting/stored_names/tags.toml"
         )
         raise BadInput(f"Expected {family}={path} to be {ours}, or one of your own.")
     if family in CLOSED:

@@ -6,7 +6,7 @@ of 2. The pair of counts of right and wrong predictions has the same sensitiviti
 costs the same. An estimate reads the noisy table alone: it takes even the number of records, in total and per class,
 from this table.
 
-To add a metric: a frozen dataclass here, and its name in accounting/stored_names/tags.py. A metric imports no torch.
+To add a metric: a frozen dataclass here, and its name in accounting/stored_names/tags.toml. A metric imports no torch.
 """
 
 from __future__ import annotations

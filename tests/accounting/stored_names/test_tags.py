@@ -65,7 +65,7 @@ def test_every_class_that_conf_names_has_a_tag() -> None:
     targets = of_conf()
     assert len({target for target, _ in targets}) > 60
     for target, _ in targets:
-        assert tags.tag_of_path(target) in tags.HOMES, f"{target} has no tag in accounting/stored_names/tags.py"
+        assert tags.tag_of_path(target) in tags.HOMES, f"{target} has no tag in accounting/stored_names/tags.toml"
 
 
 @pytest.mark.parametrize(
