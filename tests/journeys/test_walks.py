@@ -89,7 +89,7 @@ WALKS = {
         commands={
             "advise dataset=digits": "point",
             f"rehearse {SMALL}": "report.html",
-            f"audit {SMALL} trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 audit.trainings=2": "epsilon",
+            f"audit {SMALL} trainer=dpsgd trainer.lr=1 trainer.clip_norm=1": "epsilon",
         },
     ),
 }
@@ -128,7 +128,8 @@ def test_a_walk_ends_where_its_walker_wanted(name: str, program: Program, tmp_pa
     assert len(walk.commands) <= MOST[name]
     for command, printed in walk.commands.items():
         done = program(*shlex.split(command.format(**places)), module=CLI)
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        not_compared = 8 if command.startswith("check ") else 0  # its pages, which `check` says
+        assert done.returncode == not_compared, f"{command}: {done.stdout}{done.stderr}"
         assert printed in done.stdout + done.stderr, command
         for declaration in tmp_path.glob("conf/dataset/*.yaml"):
             fill_in(declaration)
