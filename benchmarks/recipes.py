@@ -18,21 +18,23 @@ import math
 import statistics
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from scipy.stats import t as student
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measuring.study import start_study
 from measuring.sweeps import accuracies as sweep_accuracies
-from measuring.sweeps import asked, swept, workers
+from measuring.sweeps import asked, margin, swept, workers
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 LEAST_BATCH = 200
@@ -63,6 +65,7 @@ class Recipe:
     noise: float
     decay: bool
     average: float | None
+    hidden: int | None = None
     methods: tuple[tuple[str, Mapping[str, float]], ...]
 
 
@@ -164,7 +167,7 @@ def accuracies(table: Table, recipe: Recipe) -> list[float]:
     from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
     from dpsweep.trainers.engines.stacked import Stack
     from dpsweep.trainers.methods import named_methods
-    from dpsweep.trainers.models.fully_connected import logistic
+    from dpsweep.trainers.models.fully_connected import logistic, mlp
     from dpsweep.trainers.models.weights import build_model_with_seeded_weights
     from dpsweep.trainers.randomness import secret_streams
     from dpsweep.trainers.training.gradient_sums import StackedSums
@@ -174,7 +177,8 @@ def accuracies(table: Table, recipe: Recipe) -> list[float]:
     torch.set_num_threads(1)
     shape = table.inputs.shape[1:]
     records = Records(features=torch.from_numpy(table.inputs), labels=torch.from_numpy(table.labels))
-    models = [build_model_with_seeded_weights(lambda: logistic(shape, table.classes), 1) for _ in recipe.methods]
+    make = logistic if recipe.hidden is None else partial(mlp, widths=(recipe.hidden,))
+    models = [build_model_with_seeded_weights(lambda: make(shape, table.classes), 1) for _ in recipe.methods]
     runs = [
         Run(
             trainer=getattr(named_methods, name)(**numbers),
@@ -230,16 +234,17 @@ def axis(name: str, folder: str, epsilon: float, steps: int) -> dict[str, Any]:
     }
 
 
-def compared(name: str, folder: str, epsilon: float) -> dict[str, Any]:
-    """The row of the recipes of one run that are compared: each with its runs."""
+def compared(name: str, folder: str, epsilon: float, study: str) -> dict[str, Any]:
+    """The row of the recipes of one run that are compared, for linear models or for networks: each with its runs."""
     settings = yaml.safe_load(SETTINGS.read_text())
-    table, own, delta = read_table(name, folder), settings["recipes"], settings["delta"]
-    records, found = len(table.inputs), {}
+    table, own, delta = read_table(name, folder), settings[study], settings["delta"]
+    records, hidden, found = len(table.inputs), own.get("hidden"), {}
+    weights = table.weights if hidden is None else hidden * (table.inputs.shape[1] + table.classes)
     for recipe, parts in own["arms"].items():
         steps = parts.get("steps", own["steps"])
         batch = min(records, parts.get("batch", batch_of(records, mu_of(epsilon, delta), steps)))
         noise = noise_of(batch / records, steps, epsilon, delta)
-        law = own["kappa"] * batch / (noise * math.sqrt(steps * table.weights))
+        law = own["kappa"] * batch / (noise * math.sqrt(steps * weights))
         method = dict(parts["method"])
         rate = method.pop("lr", None) or law * method.pop("law") / method.get("clip_norm", 1)
         found[recipe] = accuracies(
@@ -250,10 +255,11 @@ def compared(name: str, folder: str, epsilon: float) -> dict[str, Any]:
                 noise=noise,
                 decay=parts.get("decay", True),
                 average=1 - settings["averaging"] / steps if parts.get("averaged", True) else None,
+                hidden=hidden,
                 methods=((method.pop("name"), {**method, "lr": float(f"{rate:.3g}")}),) * own["runs"],
             ),
         )
-    return {"what": "recipes", "set": name, "epsilon": epsilon, "accuracies": found}
+    return {"what": study, "set": name, "epsilon": epsilon, "accuracies": found}
 
 
 def preset(data: str, folder: str, epsilon: float, way: str, turn: int) -> dict[str, Any]:
@@ -290,9 +296,9 @@ def run(folder: str, only: Sequence[str]) -> None:
     with workers() as pool:
         waiting = [
             *(
-                pool.submit(compared, *(one, folder, e))
-                for one, e in cells
-                if ("recipes", one, e, None, None, None) not in there
+                pool.submit(compared, one, folder, e, study)
+                for study, (one, e) in product(("recipes", "networks"), cells)
+                if one in settings[study].get("sets", names) and (study, one, e, None, None, None) not in there
             ),
             *(pool.submit(preset, data, folder, *rest) for data, *rest in presets),
             *(
@@ -378,6 +384,60 @@ def table() -> str:
         )
     means = np.array(regrets).mean(axis=0) if regrets else []
     lines.append(f"{'mean':<78}" + "".join(f"{each:7.2f}" for each in means))
+    return "\n".join(lines)
+
+
+def difference(one: Sequence[float], other: Sequence[float], questions: int) -> str:
+    """The difference of two means, with an interval that holds in all questions together (Welch's t, Bonferroni)."""
+    spreads = [statistics.variance(runs) / len(runs) for runs in (one, other)]
+    total = max(sum(spreads), 1e-12)
+    freedom = total**2 / max(sum(s**2 / (len(r) - 1) for s, r in zip(spreads, (one, other), strict=True)), 1e-24)
+    half = float(student.ppf(1 - 0.025 / questions, freedom)) * math.sqrt(total)
+    gained = statistics.mean(one) - statistics.mean(other)
+    return f"{gained:+5.1f} [{gained - half:+6.1f}, {gained + half:+5.1f}]"
+
+
+def compared_table() -> str:
+    """One run by the law beside what each set had before, then the other recipes beside the law."""
+    settings = yaml.safe_load(SETTINGS.read_text())
+    epsilons, sets = settings["axes"]["epsilons"], settings["sets"]
+    arms = {(row["set"], row["epsilon"]): row["accuracies"] for row in rows() if row["what"] == "recipes"}
+    sweeps: dict[tuple[str, float, str], list[float]] = defaultdict(list)
+    for row in rows():
+        if row["what"] == "preset":
+            sweeps[row["set"], row["epsilon"], row["way"]].append(row["accuracy"])
+    own = list(settings["presets"]["multiplications"])
+    questions = len(epsilons) * (len(sets) + len(own) * (len(settings["presets"]["ways"]) - 1))
+
+    def told(title: str, cells: Mapping[tuple[str, float], tuple[Sequence[float], Sequence[float]]]) -> Iterator[str]:
+        yield f"{title:<17}" + "".join(f"{f'epsilon {epsilon}':>36}" for epsilon in epsilons)
+        for one in sets:
+            pairs = [cells.get((one, epsilon), ((), ())) for epsilon in epsilons]
+            if any(len(runs) > 1 for pair in pairs for runs in pair):
+                yield f"{one:<17}" + "".join(
+                    f"{statistics.mean(a):9.1f} ({statistics.stdev(a):4.1f}) {difference(a, b, questions)}"
+                    if min(len(a), len(b)) > 1
+                    else f"{'-':>36}"
+                    for a, b in pairs
+                )
+
+    lines = list(told("100 x 250", {cell: (found["law"], found["today"]) for cell, found in arms.items()}))
+    spread = statistics.median([statistics.stdev(found["law"]) for found in arms.values()])
+    lines.append(f"median standard deviation of a run by the law: {spread:.2f}")
+    for way in list(settings["presets"]["ways"])[1:]:
+        cells = {(one, e): (sweeps[one, e, way], sweeps[one, e, "today"]) for one in own for e in epsilons}
+        lines += ["", *told(way, cells)]
+    lines += ["", f"{'less than the law':<17}" + "".join(f"{f'epsilon {epsilon}':>22}" for epsilon in epsilons)]
+    for arm in list(settings["recipes"]["arms"])[1:]:
+        lost = [
+            [
+                statistics.mean(arms[one, e]["law"]) - statistics.mean(arms[one, e][arm])
+                for one in sets
+                if (one, e) in arms
+            ]
+            for e in epsilons
+        ]
+        lines.append(f"{arm:<17}" + "".join(f"{statistics.mean(each):15.1f} ± {margin(each):4.1f}" for each in lost))
     return "\n".join(lines)
 
 

@@ -269,6 +269,7 @@ def insert(page: str) -> str:
         "what to do": "\n".join(what_to_do()),
         "what was not run": not_run(),
         "one run by a law": f"```\n{RECIPES['table']()}\n```",
+        "recipes compared": f"```\n{RECIPES['compared_table']()}\n```",
     }
     for name, text in parts.items():
         begin, end = f"<!-- begin {name}: python docs/generators/grid_sizes.py -->\n", f"<!-- end {name} -->\n"
