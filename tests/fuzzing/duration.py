@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 MINUTES = "DPSWEEP_FUZZ_MINUTES"
-USUAL = 30.0
+USUAL = 5.0
 """Minutes of each of these tests where the variable is not set."""
 
 

@@ -179,7 +179,7 @@ def _live_files() -> tuple[Any, ...]:
 
 def _read_live_file(path: Path) -> LiveFile:
     """The page around a stored form, which is read as `dpsweep watch` reads it."""
-    path.write_text(f'<script type="application/json" id="sweep">{path.read_text()}</script>')
+    path.write_bytes(b'<script type="application/json" id="sweep">' + path.read_bytes() + b"</script>")
     return LiveFile.read(path.parent)
 
 

@@ -19,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from dpsweep.accounting.chain.hash_chain import Entry, Kind
-from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -192,10 +192,16 @@ class World:
         assert self.winners.setdefault(charge, winner) == winner, f"two winners of charge {charge}"
 
     def remembers(self, folder: Path) -> bool:
-        """Whether the digests of the folder's results are known; those of a hidden search are in the store alone."""
+        """Whether the digests of the folder's results are known; those of a hidden search are in the store alone.
+
+        Those of a search whose draw is damaged are not: a command on a search that has ended does not read the draw.
+        """
         if search_class_for_plan(self.desk.plan) is not SecretDraw:
             return True
-        stored = StoredDraw.read(folder / "draw.json")
+        try:
+            stored = StoredDraw.read(folder / "draw.json")
+        except BadInput:
+            return False
         return stored is not None and SearchRecord(store=self.desk.store, attempt=stored.attempt).exists
 
     def verified(self, folder: Path) -> str | None:
