@@ -424,9 +424,12 @@ def compared_table() -> str:
     lines = list(told("100 x 250", {cell: (found["law"], found["today"]) for cell, found in arms.items()}))
     spread = statistics.median([statistics.stdev(found["law"]) for found in arms.values()])
     lines.append(f"median standard deviation of a run by the law: {spread:.2f}")
+    if missing := [one for one in sets if any((one, epsilon) not in arms for epsilon in epsilons)]:
+        lines.append(f"not measured, or not to the end: {', '.join(missing)}")
     for way in list(settings["presets"]["ways"])[1:]:
         cells = {(one, e): (sweeps[one, e, way], sweeps[one, e, "today"]) for one in own for e in epsilons}
-        lines += ["", *told(way, cells)]
+        if any(len(ran) > 1 for pair in cells.values() for ran in pair):
+            lines += ["", *told(way, cells)]
     lines += ["", f"{'less than the law':<17}" + "".join(f"{f'epsilon {epsilon}':>22}" for epsilon in epsilons)]
     for arm in list(settings["recipes"]["arms"])[1:]:
         lost = [
