@@ -411,7 +411,7 @@ def compared_table() -> str:
 
     def told(title: str, cells: Mapping[tuple[str, float], tuple[Sequence[float], Sequence[float]]]) -> Iterator[str]:
         yield f"{title:<17}" + "".join(f"{f'epsilon {epsilon}':>36}" for epsilon in epsilons)
-        for one in sets:
+        for one in dict.fromkeys(name for name, _ in cells):
             pairs = [cells.get((one, epsilon), ((), ())) for epsilon in epsilons]
             if any(len(runs) > 1 for pair in pairs for runs in pair):
                 yield f"{one:<17}" + "".join(
@@ -421,7 +421,8 @@ def compared_table() -> str:
                     for a, b in pairs
                 )
 
-    lines = list(told("100 x 250", {cell: (found["law"], found["today"]) for cell, found in arms.items()}))
+    before = {cell: (arms[cell]["law"], arms[cell]["today"]) for cell in product(sets, epsilons) if cell in arms}
+    lines = list(told("100 x 250", before))
     spread = statistics.median([statistics.stdev(found["law"]) for found in arms.values()])
     lines.append(f"median standard deviation of a run by the law: {spread:.2f}")
     if missing := [one for one in sets if any((one, epsilon) not in arms for epsilon in epsilons)]:

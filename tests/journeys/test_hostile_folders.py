@@ -38,8 +38,11 @@ FILES = [
     for sweep in SWEEPS
     for path in sorted((FROZEN / sweep).rglob("*.json"))
 ]
-ONE_OF_EACH = list({Path(file).name: (sweep, file) for sweep, file in FILES}.values())
-"""Without the files of a second trial, and of a second sweep that has the same."""
+ONE_OF_EACH = [
+    *(place for place in FILES if place[1] == "plan.json"),
+    *{Path(file).name: (sweep, file) for sweep, file in FILES if file != "plan.json"}.values(),
+]
+"""Both plans, and the others without the files of a second trial, and of a second sweep that has the same."""
 
 
 @pytest.fixture(autouse=True)
@@ -128,8 +131,8 @@ def test_no_value_of_a_file_runs_anything(sweep: str, file: str, tmp_path: Path)
 @pytest.mark.long
 @pytest.mark.parametrize(("sweep", "file"), ONE_OF_EACH, ids=lambda value: str(value).replace("/", "_"))
 def test_no_hostile_value_at_any_place_runs_anything(sweep: str, file: str, tmp_path: Path) -> None:
-    """A fourth of all values at each place, other ones at the next place."""
-    run_all(tmp_path, sweep, file, every=4, pages=50)
+    """A fourth of all values at each place, an eighth in a plan; other ones at the next place."""
+    run_all(tmp_path, sweep, file, every=8 if file == "plan.json" else 4, pages=50)
 
 
 @pytest.mark.parametrize(

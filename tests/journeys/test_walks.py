@@ -128,7 +128,7 @@ def test_a_walk_ends_where_its_walker_wanted(name: str, program: Program, tmp_pa
     assert len(walk.commands) <= MOST[name]
     for command, printed in walk.commands.items():
         done = program(*shlex.split(command.format(**places)), module=CLI)
-        not_compared = 8 if command.startswith("check ") else 0  # its pages, which `check` says
+        not_compared = 8 if command.startswith("check ") else 0  # `check` compares no pages, and says so
         assert done.returncode == not_compared, f"{command}: {done.stdout}{done.stderr}"
         assert printed in done.stdout + done.stderr, command
         for declaration in tmp_path.glob("conf/dataset/*.yaml"):
