@@ -64,8 +64,8 @@ NESTED: Mapping[str, str] = {
 SOURCE = "source"
 """The field with the path of a user's class and its arguments."""
 
-RECIPE = "recipe"
-"""The key of the settings that a law chose, with the law's version and its limit, in a trial's configuration."""
+AUTO, RECIPE = "auto", "recipe"
+"""The word for numbers that a law chooses, and the part of a trial's configuration that has their keys and the law."""
 
 CHECKSUM = "sha256"
 """The field with the checksum of what lies at a place, beside it."""
@@ -143,6 +143,14 @@ def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration as `identity` writes each part, without parts at their default."""
     parts = {part: identity_form_of_config_part(node, part) if part in PARTS else node for part, node in config.items()}
     return without_defaults(parts, defaults_of_plan_or_config_part("trial"))
+
+
+def with_words_of_recipe(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with the word in place of the numbers that a law chose: for a command; identities have the numbers."""
+    for key in config.get(RECIPE, {}).get("keys", ()):
+        part, _, name = key.partition(".")
+        config = {**config, part: {**config[part], name: AUTO} if name else AUTO}
+    return config
 
 
 def is_place(config: Mapping[str, Any], key: str) -> bool:

@@ -17,16 +17,13 @@ import yaml
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.entry_points import CONF
-from dpsweep.accounting.stored_names.stored_classes import RECIPE, tag_or_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import AUTO, RECIPE, tag_or_path_of_class, with_words_of_recipe
 
 GROUPS = (
     *("model", "loss", "lr_schedule", "clip_schedule", "sampler", "noise", "score"),
     *("features", "adapter", "augmentation"),
 )
 """The groups of a trial's configuration that a command names."""
-
-AUTO = "auto"
-"""The word for a number or a choice that the plan finds."""
 
 PUBLIC_NAMES = frozenset({"metric", "train_on"})
 """The keys whose values are names that dpsweep fixes."""
@@ -38,7 +35,7 @@ def repeat_command(plan: Plan) -> str:
 
 
 def _words_of_plan(plan: Plan) -> Iterator[str]:
-    trials, configs = plan.trials, [_with_words_of_recipe(trial.config) for trial in plan.trials]
+    trials, configs = plan.trials, [with_words_of_recipe(trial.config) for trial in plan.trials]
     config = configs[0]
     methods = list(dict.fromkeys(trial.method for trial in trials))
     yield f"trainer={','.join(methods)}"
@@ -68,14 +65,6 @@ def _words_of_plan(plan: Plan) -> Iterator[str]:
         yield f"privacy.noise_multiplier={text_with_all_digits(config['privacy']['noise_multiplier'])}"
     yield f"privacy.delta={text_with_all_digits(plan.delta)}"
     yield f"privacy.adjacency={plan.adjacency.value}"
-
-
-def _with_words_of_recipe(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with the word in place of the numbers that a law chose."""
-    for key in config.get(RECIPE, {}).get("keys", ()):
-        part, _, name = key.partition(".")
-        config = {**config, part: {**config[part], name: AUTO} if name else AUTO}
-    return config
 
 
 def _words_of_settings(config: Mapping[str, Any], swept: set[str]) -> Iterator[str]:

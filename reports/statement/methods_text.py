@@ -223,18 +223,11 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     claimants = sorted({name for charge in charges for name in charge.charge_facts.claimed_by.split(" and ")})
     others = {name: total for name, total in context.bill.upper_bounds.items() if name not in claimants}
     bound = f"This is an upper bound by {enumeration_text([accountant_name_with_citation(name) for name in claimants])}"
-    yield (
-        "; ".join(
-            [
-                bound,
-                *(
-                    f"{accountant_name_with_citation(name)} gives ${epsilon_text_rounded_up(total)}$"
-                    for name, total in others.items()
-                ),
-            ]
-        )
-        + "."
-    )
+    compared = [
+        f"{accountant_name_with_citation(name)} gives ${epsilon_text_rounded_up(total)}$"
+        for name, total in others.items()
+    ]
+    yield "; ".join([bound, *compared]) + "."
 
 
 def _works_of_class_and_fields(node: Mapping[str, Any], family: str) -> tuple[str, ...]:

@@ -84,6 +84,8 @@ def _dataclass_from_named_numbers(part: type[Any], numbers: dict[str, Any]) -> A
 AVERAGED = RateLaw(first=76.0, exponent=1.0, weights_exponent=-0.5)
 """The rate of bounded gradients along half a cosine, by `benchmarks/recipes.py`."""
 
+_KINGMA, _MOHAPATRA, _YANG = "kingma2015adam", "mohapatra2022role", "yang2022normalized"
+
 DpSgd = NamedMethod(
     label="DP-SGD",
     transform=Clip,
@@ -98,7 +100,7 @@ DpNsgd = NamedMethod(
     label="DP-NSGD",
     transform=Normalize,
     update=Sgd,
-    works=("yang2022normalized", "bu2023automatic"),
+    works=(_YANG, "bu2023automatic"),
     rate_law=RateLaw(first=8.0),
     averaged_rate_law=AVERAGED,
 )
@@ -108,7 +110,7 @@ Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1; Bu, Wang, Zha, Karypis 2023 (A
 """
 
 DpMomentum = NamedMethod(
-    label="DP-Momentum", transform=Clip, update=Momentum, works=("mohapatra2022role",), rate_law=RateLaw(first=0.4)
+    label="DP-Momentum", transform=Clip, update=Momentum, works=(_MOHAPATRA,), rate_law=RateLaw(first=0.4)
 )
 """The noise in a velocity has up to 1 / (1 - momentum^2) times a gradient's variance; Yu et al. use momentum 0.6.
 
@@ -116,37 +118,29 @@ Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPMomentum); Yu, Zhang, Chen 
 """
 
 DpAdam = NamedMethod(
-    label="DP-Adam",
-    transform=Clip,
-    update=Adam,
-    works=("mohapatra2022role", "kingma2015adam"),
-    rate_law=RateLaw(first=0.03),
+    label="DP-Adam", transform=Clip, update=Adam, works=(_MOHAPATRA, _KINGMA), rate_law=RateLaw(first=0.03)
 )
 """Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPAdam); Kingma & Ba 2015, Algorithm 1."""
 
 DpAdamBc = NamedMethod(
-    label="DP-AdamBC", transform=Clip, update=AdamWithoutNoiseBias, works=("tang2024dpadambc", "kingma2015adam")
+    label="DP-AdamBC", transform=Clip, update=AdamWithoutNoiseBias, works=("tang2024dpadambc", _KINGMA)
 )
 """Source: Tang, Shpilevskiy, Lecuyer 2024, Algorithm 1 (DP-AdamBC); Kingma & Ba 2015, Algorithm 1."""
 
-DpNadam = NamedMethod(
-    label="DP-NAdam", transform=Normalize, update=Adam, works=("yang2022normalized", "kingma2015adam")
-)
+DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam, works=(_YANG, _KINGMA))
 """The N stands for normalization, as in DP-NSGD: this is not Nesterov's variant of Adam, also called NAdam.
 
 Source: Yang, Zhang, Chen, Liu 2022, Appendix D (DP-NAdam); Kingma & Ba 2015, Algorithm 1.
 """
 
-DpAdamWosm = NamedMethod(
-    label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments, works=("mohapatra2022role",)
-)
+DpAdamWosm = NamedMethod(label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments, works=(_MOHAPATRA,))
 """DP-Adam at its converged step size, lr / (noise_multiplier * clip_norm / batch_size + eps).
 
 It needs noise: less noise means longer steps, and without noise the step size is lr / eps.
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Algorithm 2 and Theorem 7.1 (DPAdamWOSM).
 """
 
-Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps, works=("koskela2020learning", "mohapatra2022role"))
+Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps, works=("koskela2020learning", _MOHAPATRA))
 """Each iteration takes two half steps, each charged as a step of the run; `lr` is the first iteration's rate.
 
 Source: Koskela & Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1; ADADP in
