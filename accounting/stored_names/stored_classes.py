@@ -146,7 +146,7 @@ def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_words_of_recipe(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with the word in place of the numbers that a law chose: for a command; identities have the numbers."""
+    """The configuration with the word in place of the numbers that a law chose, for a command to type."""
     for key in config.get(RECIPE, {}).get("keys", ()):
         part, _, name = key.partition(".")
         config = {**config, part: {**config[part], name: AUTO} if name else AUTO}

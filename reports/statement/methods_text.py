@@ -139,7 +139,6 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """What was searched, by which program and rule."""
     plan = context.sweep.plan
     configs = {trial.method: trial.config.get("trainer", {}) for trial in plan.trials}
-    about = metadata(PROGRAM)
     ours = citations.cite_works(PROGRAM)
     methods = [
         escape_tex(method_label(name)) + citations.cite_works(*_works_of_class_and_fields(node, "trainer"))
@@ -149,13 +148,12 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     over = f" over {enumeration_text(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
     points = context.sweep.shown.points_text(methods, over)
     did = f"{_verb_phrase_for_points(context, citations)} {points} on {escape_tex(plan.account)}"
-    yield f"We used {PROGRAM} {about['Version']}{ours} to {did}."
+    yield f"We used {PROGRAM} {metadata(PROGRAM)['Version']}{ours} to {did}."
     if not is_one_run_all_that_was_charged(context.sweep, context.bill):
         shown = _SHOWN[most_disclosed(context.sweep.rule.discloses)]
-        rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
-            *works_of_class(context.sweep.rule)
-        )
-        yield f"The best point was chosen by its score under {rule}, whose price covers {shown}."
+        rule, cited = context.sweep.rule, citations.cite_works(*works_of_class(context.sweep.rule))
+        name = escape_tex(rule.name.replace("_", " "))
+        yield f"The best point was chosen by its score under {name}{cited}, whose price covers {shown}."
         if "koskela2024privacy" in citations.works:
             yield f"Other bounds on private selection{citations.cite_works(*RELATED_BOUNDS)} are not part of the price."
     yield from (escape_tex(line.text) for line in line_on_search_that_read_public_data(context))
@@ -173,10 +171,8 @@ def _verb_phrase_for_points(context: Context, citations: _Citations) -> str:
 
 def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """How a run trains, and what its score reads."""
-    unit, configs = (
-        escape_tex(context.sweep.plan.unit),
-        [trial.config for trial in context.sweep.plan.all_runs],
-    )
+    unit = escape_tex(context.sweep.plan.unit)
+    configs = [trial.config for trial in context.sweep.plan.all_runs]
     samplers = {
         work: None
         for config in configs
