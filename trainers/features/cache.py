@@ -56,11 +56,8 @@ def checked_probe_features(dataset: Extracted) -> Tensor:
     on torch's global generator, or are of another size than declared.
     """
     module, extractor = dataset.extractor_module(), dataset.extractor
-    batch, before, state = (
-        random_probe_inputs(dataset.input_form),
-        copy.deepcopy(module.state_dict()),
-        torch.get_rng_state(),
-    )
+    batch, before = random_probe_inputs(dataset.input_form), copy.deepcopy(module.state_dict())
+    state = torch.get_rng_state()
     with torch.random.fork_rng(devices=[]):
         features = _features_of_batch(module, batch)
         if features.shape[1] != extractor.size:

@@ -201,10 +201,8 @@ class _Group:
         weights = _stack_vectors([progress.weights for progress in progresses])
         source = BatchAndNoise.from_streams([member.streams for member in members], run, self.parts, share=self.share)
         sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
-        deviations, rate = (
-            [run.noise_std for run in runs],
-            _floats_as_column_vector_like([run.trainer.lr for run in runs], weights),
-        )
+        deviations = [run.noise_std for run in runs]
+        rate = _floats_as_column_vector_like([run.trainer.lr for run in runs], weights)
         lattices, scale = Lattices.from_noise_stds(deviations, weights.device), 1.0
         directions = Directions([run.trainer.update for run in runs], [progress.state for progress in progresses])
         decay = rate * _floats_as_column_vector_like([run.trainer.weight_decay for run in runs], weights)
@@ -220,10 +218,8 @@ class _Group:
             batches = _draw_next_batch_ahead(batches, self.read_ahead)
         for step, batch in zip(range(first, first + steps), batches, strict=False):
             tally.add_batch_sizes(batch.sizes)
-            shrink, factor = (
-                run.bounds.factor(step, run.steps),
-                noise_multiplier_factor_at_step(run.bounds, step, run.steps),
-            )
+            shrink = run.bounds.factor(step, run.steps)
+            factor = noise_multiplier_factor_at_step(run.bounds, step, run.steps)
             factors[factor] += 1
             if shrink * factor != scale:
                 scale = shrink * factor
