@@ -275,7 +275,7 @@ def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
 
-SIZE = {"bare lines": 43_488, "files": 413, "functions": 5_198}
+SIZE = {"bare lines": 43_461, "files": 413, "functions": 5_197}
 """What the product has come to. Whoever raises a number says in the commit what is added, and what goes for it."""
 
 

@@ -21,9 +21,8 @@ from dataclasses import replace
 from typing import Any
 
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.stored_names.stored_classes import KIND, RECIPE, tag_or_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import AUTO, KIND, RECIPE, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import class_of_tag
-from dpsweep.sweeper.planning.cheapest_sampler import AUTO
 from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import WEIGHTS, records_from_config
 
@@ -85,7 +84,8 @@ def points_with_recipe(
         found.append(_point_with_numbers(point, own).with_settings(**{RECIPE: recipe}))
         said = {**own, **({"lr_schedule": _SCHEDULES[numbers["lr_schedule"][KIND]]} if "lr_schedule" in own else {})}
         words = ", ".join(f"{key}={'null' if value is None else value}" for key, value in said.items())
-        notes.append(f"{words} for {_training_units(point)} training {_unit(point)}s ({point.method}{more})")
+        unit = records_from_config(point.config).dataset.unit
+        notes.append(f"{words} for {_training_units(point)} training {unit}s ({point.method}{more})")
     return found, (f"auto stands for {'; '.join(dict.fromkeys(notes))}.",)
 
 
@@ -151,10 +151,6 @@ def _batch(units: int, mu: float, steps: int) -> int:
 
 def _training_units(point: Point) -> int:
     return records_from_config(point.config).nominal_training_units
-
-
-def _unit(point: Point) -> str:
-    return records_from_config(point.config).dataset.unit
 
 
 def _point_with_numbers(point: Point, numbers: Mapping[str, Any]) -> Point:
