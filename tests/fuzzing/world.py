@@ -194,7 +194,7 @@ class World:
     def remembers(self, folder: Path) -> bool:
         """Whether the digests of the folder's results are known; those of a hidden search are in the store alone.
 
-        Those of a search whose draw is damaged are not: a command on a search that has ended does not read the draw.
+        Those of a search whose draw is damaged are not.
         """
         if search_class_for_plan(self.desk.plan) is not SecretDraw:
             return True
