@@ -329,7 +329,7 @@ def test_a_rare_class_has_a_threshold_from_the_table_of_the_score(
     np.savez(tmp_path / "rare.npz", features=features, labels=labels)
     done = program(
         *("dataset=npz", "dataset.name=rare", f"dataset.path={tmp_path / 'rare.npz'}", "dataset.records=3000"),
-        *("dataset.shape=[6]", "dataset.classes=2", "dataset.bounds=[-4,4]", "trainer=dpsgd", "trainer.lr=1,2"),
+        *("dataset.shape=[6]", "dataset.classes=2", "dataset.bounds=[-4,4]", "trainer=dpsgd", "trainer.lr=8,16"),
         *("trainer.clip_norm=1", "steps=200", "privacy.epsilon=80", "privacy.delta=1e-5", "budget.epsilon=90"),
         *("budget.delta=1e-4", "accountant=rdp", "accountant.witnesses=[]", "budget.sealed={share:0.3,parts:1}"),
         *("score.metric=auroc", "plan.card={threshold:balanced_accuracy}"),
@@ -343,7 +343,7 @@ def test_a_rare_class_has_a_threshold_from_the_table_of_the_score(
     assert sweep.card.threshold < 0.4, "a model of a rare class says no to nearly everybody"
     sensitivity = sweep.card.number_with_label("sensitivity")
     assert sensitivity is not None
-    assert sensitivity.value > 0.2  # 0.65 to 1 in six trainings
+    assert sensitivity.value > 0.5  # 0.88 to 0.97 in sixteen trainings
     page = " ".join(unescape(write_release(plan.parent, ledger, ()).read_text()).split())
     assert (
         f"the model predicts the positive class at a probability of {100 * sweep.card.threshold:.3g} % or more" in page
