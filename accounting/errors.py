@@ -106,7 +106,3 @@ class LedgerDamaged(DpsweepError):
     """The chain of the ledger does not verify; nothing is charged on it."""
 
     exit_code = ExitCode.LEDGER_DAMAGED
-
-
-class WitnessUnreachable(LedgerDamaged):
-    """The witness of the ledger cannot be asked; nothing is charged, launched or released without it."""

@@ -28,7 +28,8 @@ from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.script import start
 
-from dpsweep.accounting.chain.hash_chain import new_row_with_time
+from dpsweep.accounting.chain.hash_chain import End, new_row_with_time
+from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
@@ -76,7 +77,8 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         record=RECORD,
     )
     stored = body.to_json()
-    end = ledger.chain_end()
+    with Chain(place.address).read_transaction() as lines:
+        end = End() if lines is None else lines.end_of_chain()
     row: dict[str, Any] = {"seq": end.entries, "digest": end.head}
     rows = []
     for number in range(charges):

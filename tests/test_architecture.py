@@ -39,7 +39,6 @@ ROOMS = (
     "accounting/lower_bounds",
     "accounting/chain",
     "accounting/ledger",
-    "accounting/restoration",
     "accounting/selection",
     "accounting/records",
     "accounting/searches",

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from dpsweep.accounting.chain.hash_chain import IDENTITY, End, Entry, Kind
-from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, StoredForm, Words
+from dpsweep.accounting.chain.hash_chain import IDENTITY, Entry, Kind
+from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, Words
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.events.build import from_json as event_from_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import Amounts, StoredPolicy
+from dpsweep.accounting.ledger.composition_policy import StoredPolicy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.printing import escape_invisible_characters, has_only_visible_characters
@@ -173,23 +173,9 @@ class SpentOutside(Stored):
     note: Annotated[str, _check_one_line_note]
 
 
-StoredEnd = Annotated[
-    End,
-    StoredForm(
-        read=lambda name, stored: End(**dict(zip(("entries", "head"), stored, strict=True))),
-        write=lambda end: [end.entries, end.head],
-    ),
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Restored(Stored):
-    """Charges again the amounts that lost entries took.
-
-    `remembered` is the end of the lost chain, None if the entry does not stand for a remembered end; `reserved` are the
-    account's amounts there, which are `known` then. `charges` are the digests of lost charges of the plan `of` that
-    receipts name; these receipts remember `ends` of the chain.
-    """
+    """Charges again what a line took that only a mirror has; `line` is its digest."""
 
     kind: ClassVar[Kind] = Kind.RESTORED
     epsilon: Amount
@@ -198,16 +184,7 @@ class Restored(Stored):
     trials: tuple[()] = ()
     reason: Literal["restored"] = "restored"
     note: str
-    remembered: Annotated[End | None, OMITTED] = None
-    known: Annotated[bool, OMITTED] = False
-    reserved: Annotated[Amounts | None, OMITTED] = None
-    charges: Annotated[tuple[str, ...], OMITTED] = ()
-    ends: Annotated[tuple[StoredEnd, ...], OMITTED] = ()
-    of: Annotated[str, OMITTED] = ""
-
-    def __post_init__(self) -> None:
-        if len({self.remembered is not None, self.known, self.reserved is not None}) > 1:
-            raise ValueError("Expected remembered, known and reserved to be given together.")
+    line: str
 
 
 Spending = Charged | SpentOutside | Restored
@@ -289,25 +266,15 @@ LedgerIdentity = Annotated[str, _check_identity_is_hexadecimal]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identified(Stored):
-    """Gives a new identity to the copy of a ledger that goes on as another one; `former` is the identity before."""
+class Mirrored(Stored):
+    """Says that there is a mirror: in the file `path`, or, where that is empty, the writer's own on its machine.
 
-    kind: ClassVar[Kind] = Kind.IDENTITY
-    identity: LedgerIdentity
-    former: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Witnessed(Stored):
-    """Says that from here on a witness sees what is charged, launched and released; `witness` is its name now.
-
-    Where an announced release was not committed, `manifest` is that of the files that may be released in `folder`.
+    With `dropped` there is none in that file from here on.
     """
 
-    kind: ClassVar[Kind] = Kind.WITNESS
-    witness: str
-    folder: Annotated[str, OMITTED] = ""
-    manifest: Annotated[str, OMITTED] = ""
+    kind: ClassVar[Kind] = Kind.MIRROR
+    path: Annotated[str, OMITTED] = ""
+    dropped: Annotated[bool, OMITTED] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +293,7 @@ _KINDS: Mapping[str, Any] = {
     body.kind: body
     for body in (
         *(Opened, Raised, Closed, Recognised, Charged, SpentOutside, Restored, Started, Resumed, Ended, Launched),
-        *(Released, ReleaseManifest, Identified, Witnessed),
+        *(Released, ReleaseManifest, Mirrored),
     )
 }
 
@@ -346,12 +313,6 @@ def body_from_json(kind: str, form: Mapping[str, Any]) -> Body:
     """The body of an entry of this kind in its stored form."""
     body: Body = _KINDS[kind].from_json(form) if kind in _KINDS else UnknownBody(kind=kind, form=form)
     return body
-
-
-def witness_name_in_entry(entry: Entry | None) -> str | None:
-    """The name of the witness in an entry that says that there is one."""
-    body = None if entry is None else read_body(entry)
-    return body.witness if isinstance(body, Witnessed) else None
 
 
 def require_spending_body(entry: Entry) -> Spending:

@@ -35,11 +35,7 @@ from dpsweep.accounting.ledger.bodies import (
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
-from dpsweep.accounting.ledger.witness import VARIABLE
-from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
-from dpsweep.accounting.restoration.restored_lines import Receipts
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -51,6 +47,7 @@ FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
 EVENT = PlanEvent(training=gaussian(noise_multiplier=2.0), validation=repeat(gaussian(noise_multiplier=4.0), 2))
 _DIGEST = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{32})\b")
 """A digest, or a ledger's identity."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+\+00:00")
 
 OPENED = Opened(budget=BUDGET, policy=Addition())
 RECORD = {
@@ -73,7 +70,7 @@ def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
     digests: dict[str, str] = {}
 
     def numbered(text: str) -> str:
-        text = text.replace(str(path), path.name).replace(f"{path.parent}/", "")
+        text = TIME.sub("TIME", text.replace(f"{path.parent}/", ""))
         return re.sub(
             r"\b([0-9a-f]{64}|[0-9a-f]{32})\b",
             lambda match: digests.setdefault(match[0], f"digest {len(digests)}"),
@@ -124,29 +121,17 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Ledgers with lines of every kind, by what happened to them."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     whole, copy = tmp_path / "whole.sqlite", tmp_path / "copy.sqlite"
-    lives(Ledger(whole), copy)
-    lost = tmp_path / "lost" / "ledger.sqlite"
-    lost.parent.mkdir()
-    lives(Ledger(lost), tmp_path / "other.sqlite")
-    lost.unlink()
-    (tmp_path / "other.sqlite").rename(lost)
-    restore_ledger_and_describe(lost, backup=None, folders=[])
-    adopted = tmp_path / "adopted.sqlite"
-    with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(adopted)) as target:
-        source.backup(target)
-    receipt = Receipt(account="mnist", plan="z", trial="a", attempt=2, charge="f" * 64, entries=3, head="e" * 64)
-    sweep = Receipts(
-        folder=Path("folder"), account="mnist", plan="z", budget=BUDGET, cost=ONE, event=EVENT, receipts=(receipt,)
-    )
-    restore_ledger_and_describe(adopted, backup=whole, folders=[sweep])
-    another = tmp_path / "another.sqlite"
-    copy.rename(another)
-    restore_ledger_and_describe(another, backup=None, folders=[], as_another=True)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
-    seen = tmp_path / "seen.sqlite"
-    Ledger(seen).open_account("digits", BUDGET)
-    Ledger(seen).record_outside_cost("digits", ONE, "a pilot study")
-    return {"whole": whole, "lost": lost, "adopted": adopted, "another": another, "seen": seen}
+    ledger = Ledger(whole)
+    lives(ledger, copy)
+    ledger.name_mirror(tmp_path / "mirror.jsonl")
+    ledger.drop_mirror(tmp_path / "mirror.jsonl")
+    forked = tmp_path / "forked.sqlite"
+    copy.rename(forked)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        Ledger(forked).name_mirror(None)
+    Ledger(forked).restore()
+    return {"whole": whole, "forked": forked}
 
 
 def test_the_bytes_of_every_kind_of_line_are_those_of_format_1(books: dict[str, Path]) -> None:
