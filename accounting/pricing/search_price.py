@@ -19,7 +19,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
-from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import (
     cheapest_rule_label,
@@ -36,6 +36,7 @@ from dpsweep.accounting.selection.interface import (
     SelectionRule,
     rule_from_config,
 )
+from dpsweep.accounting.upper_bounds import Quote
 
 AUTO = "auto"
 """The tuning that chooses a rule."""
