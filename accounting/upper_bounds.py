@@ -141,7 +141,14 @@ def tightest_bound_of_parts(
     return tightest
 
 
-_MOST = 256
+def key_of_price(event: PlanEvent, delta: float, adjacency: Adjacency) -> object:
+    """Equal for equal events, as `compose` orders them, at the same delta for the same neighbours."""
+    return tuple((name, canonical_text(part)) for name, part in event.events_by_population.items()), delta, adjacency
+
+
+MOST_KEPT = 256
+"""The bounds, and the quotes of a panel, that a process keeps."""
+
 _BOUNDS: dict[tuple[str, str, float, Adjacency], float] = {}
 
 
@@ -151,7 +158,7 @@ def _remembered_bound(accountant: Accountant, event: DpEvent, delta: float, adja
         return accountant.epsilon(event, delta, adjacency)
     key = accountant.name, canonical_text(event), delta, adjacency
     if key not in _BOUNDS:
-        if len(_BOUNDS) >= _MOST:
+        if len(_BOUNDS) >= MOST_KEPT:
             _BOUNDS.clear()
         _BOUNDS[key] = accountant.epsilon(event, delta, adjacency)
     return _BOUNDS[key]

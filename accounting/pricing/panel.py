@@ -1,13 +1,13 @@
 """Prices of events by several accountants at once.
 
-The price is that of `accounting/upper_bounds.py`. An accountant that the user names raises it to its own upper bound, or to
-the smallest of several. Others are compared with it, and bounds that contradict each other are not reported at all.
+The price is that of `accounting/upper_bounds.py`. An accountant that the user names raises it to its own upper bound,
+or to the smallest of several. Others are compared with it, and bounds that contradict each other are not reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
@@ -19,9 +19,11 @@ from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.upper_bounds import (
     ATTACK,
+    MOST_KEPT,
     TRUSTED,
     Quote,
     bounds_and_refusals,
+    key_of_price,
     tightest_bound_of_parts,
     upper_bound,
 )
@@ -38,6 +40,8 @@ class Panel:
 
     claimants: tuple[Accountant, ...]
     witnesses: tuple[Accountant, ...] = ()
+    _quotes: dict[object, Quote] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Those that were asked for: a charge asks for its plan's once more, and half of its time is the lower bounds'."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "claimants", tuple(self.claimants))
@@ -58,6 +62,14 @@ class Panel:
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim, with all further values that a report shows beside it."""
+        key = key_of_price(event, delta, adjacency), unit
+        if key not in self._quotes:
+            if len(self._quotes) >= MOST_KEPT:
+                self._quotes.clear()
+            self._quotes[key] = self._quote(event, delta, adjacency, unit)
+        return self._quotes[key]
+
+    def _quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str) -> Quote:
         claims, refusals = bounds_and_refusals(self.claimants, event, delta, adjacency)
         named = tightest_bound_of_parts(claims, refusals, event)
         least = tightest_bound_of_parts(*bounds_and_refusals(TRUSTED, event, delta, adjacency), event)

@@ -12,6 +12,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import ADDITION, Ledger
 from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
+from tests.charges import charge_cost, charge_event
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=24.0, delta=3e-4)
@@ -23,9 +24,10 @@ OLD = "an older copy"
 
 
 def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
-    return ledger.charge_trials_and_return_entry(
-        account, plan=plan, trials=["a"], cost=ONE, record={"reason": "plan"}, event=EVENT
-    ).digest
+    one = {"plan": plan, "trials": ["a"], "record": {"reason": "plan"}}
+    if ledger.statement(account).policy == ADDITION:
+        return charge_cost(ledger, account, cost=ONE, **one).digest
+    return charge_event(ledger, account, event=EVENT, **one).digest
 
 
 def reserved(ledger: Ledger, account: str = "digits") -> dict[str, float]:

@@ -24,6 +24,7 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, charge, copied, emptied, memory_of, reserved
+from tests.charges import charge_cost
 from tests.databases import Place, Server
 
 DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
@@ -263,9 +264,7 @@ def history(path: Path, tmp_path: Path) -> tuple[Ledger, Path]:
     """A ledger, and a copy of it from before most of what it did."""
     ledger = Ledger(path)
     ledger.open_account("digits", BUDGET)
-    ledger.charge_trials_and_return_entry(
-        "digits", plan="p", trials=["a", "b"], cost=Guarantee(epsilon=1, delta=0), record={}, spares=1
-    )
+    charge_cost(ledger, "digits", plan="p", trials=["a", "b"], cost=Guarantee(epsilon=1, delta=0), spares=1)
     ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a"])
     ended = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
     ledger.record_ended_attempts("digits", plan="p", ended=[ended])

@@ -30,6 +30,7 @@ from dpsweep.accounting.ledger.witness import (
 )
 from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from tests.accounting.losses import BUDGET, HIGHER, reserved
+from tests.charges import charge_cost
 from tests.databases import Server
 
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
@@ -71,7 +72,7 @@ def restored(machine: Path, snapshot: Path) -> Ledger:
 
 
 def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE) -> str:
-    return ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a", "b"], cost=cost, record={}).digest
+    return charge_cost(ledger, "digits", plan=plan, trials=["a", "b"], cost=cost).digest
 
 
 def opened(machine: Path) -> Ledger:
@@ -336,7 +337,7 @@ def history(machine: Path, tmp_path: Path) -> Ledger:
     ledger.record_launch("digits", plan="p", nonce="n" * 32)
     ledger.record_starts_and_return_receipts("digits", plan="p", trials=["b"])
     ledger.record_data_and_return_message("digits", DATA)
-    paid = charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
+    paid = charge(ledger, "q", Guarantee(epsilon=2.5, delta=1e-9))
     release(ledger, plan="q", charge=paid)
     return ledger
 
@@ -347,7 +348,7 @@ def test_a_restored_machine_is_charged_for_all_that_its_witness_knows(
     before = reserved(history(machine, tmp_path))
     again = restored(machine, tmp_path / "snapshot")
     told = " ".join(restore_ledger_and_describe(machine / "books" / "ledger.sqlite", backup=None, folders=()))
-    assert "digits: epsilon 2.5 charged" in told or "digits: epsilon 2.5 and delta 0.0 charged" in told
+    assert "digits: epsilon 2.5 and delta 1e-09 charged" in told or "digits: epsilon 2.5 and delta 1e-9 charged" in told
     assert "1 attempts that had not ended count as used" in told
     assert reserved(again) == before
     assert again.account_and_fingerprint_pairs() == (("digits", DATA),)
@@ -406,10 +407,10 @@ def test_a_memory_that_is_older_than_the_witness_charges_its_part_and_the_witnes
     books = machine / "books"
     ledger = begun(machine)
     shutil.copytree(books, tmp_path / "older")
-    charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
+    charge(ledger, "q", Guarantee(epsilon=2.5, delta=1e-9))
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-        charge(on(machine), "r", Guarantee(epsilon=0.5, delta=0.0))
+        charge(on(machine), "r", Guarantee(epsilon=0.5, delta=1e-9))
         before = reserved(on(machine))
     shutil.rmtree(books)
     if left == "an older ledger":

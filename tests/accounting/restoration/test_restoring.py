@@ -31,6 +31,7 @@ from tests.accounting.losses import (
     memory_of,
     reserved,
 )
+from tests.charges import charge_cost
 from tests.databases import Place, Server
 
 OPENINGS: dict[str, Callable[[Ledger], object]] = {
@@ -97,7 +98,7 @@ def test_attempts_that_a_lost_line_may_have_started_are_not_paid_for_any_more(pl
     """A ledger and the store beside it, restored to between two batches of one launch; the memory was not."""
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET)
-    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a", "b"], cost=ONE, record={})
+    charge_cost(ledger, "digits", plan="p", trials=["a", "b"], cost=ONE)
     ledger.record_launch("digits", plan="p", nonce="n" * 32)
     ended = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
     ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a"])
