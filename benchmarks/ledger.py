@@ -35,6 +35,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.charges import charge_event
 from tests.databases import Place, Server, in_file, programs, served
 
 ACCOUNTS, ROUNDS, POINTS = 20, 15, 35
@@ -109,9 +110,7 @@ def measure(name: str, place: Place, charges: int) -> list[Aim]:
     verified = wall_seconds(ledger.verify_and_count_entries)
 
     def charge(number: int) -> None:
-        ledger.charge_trials_and_return_entry(
-            f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, cost=COST, record=RECORD, event=EVENT
-        )
+        charge_event(ledger, f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, delta=COST.delta, event=EVENT)
 
     charged = statistics.median(wall_seconds(partial(charge, number)) for number in range(ROUNDS))
     started = wall_seconds(lambda: ledger.record_starts_and_return_receipts("account0", plan="more", trials=TRIALS))
@@ -136,12 +135,12 @@ def charge_at_instant(place: Place, number: int, gate: Any, seconds: Any) -> Non
         times.append(wall_seconds(ledger.verify_and_count_entries))
         times.append(
             wall_seconds(
-                lambda: ledger.charge_trials_and_return_entry(
+                lambda: charge_event(
+                    ledger,
                     f"account{number % ACCOUNTS}",
                     plan=f"{number:012x}",
                     trials=TRIALS,
-                    cost=COST,
-                    record=RECORD,
+                    delta=COST.delta,
                     event=EVENT,
                 )
             )

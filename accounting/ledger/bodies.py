@@ -11,16 +11,15 @@ Rules for changing this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from dpsweep.accounting.chain.hash_chain import IDENTITY, Entry, Kind
-from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, Words
+from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, PositiveInt, Stored, Words
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.build import from_json as event_from_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import StoredPolicy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
@@ -107,12 +106,21 @@ def _charge_facts_from_json(name: str, record: Mapping[str, Any]) -> ChargeFacts
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChargedPoint(Stored):
+    """A point of a search that was charged, with so many runs; `event` is the JSON form of one."""
+
+    runs: PositiveInt
+    event: Words
+
+
+@dataclass(frozen=True, kw_only=True)
 class Charged(Stored):
     """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
 
-    `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event, None if only the
-    cost is known. `sealed` says which units the runs leave out, None for none. `record` holds further facts for the
-    record: rule, accountants, reason.
+    `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event: that of the rule in
+    `record` over `points`, each of which stands for so many runs, and of a card. `prices` is the version of the bounds
+    that it was priced by, 0 for a charge from before they had one. `sealed` says which units the runs leave out, None
+    for none. `record` holds further facts for the record: rule, accountants, reason.
     """
 
     kind: ClassVar[Kind] = Kind.CHARGE
@@ -122,6 +130,8 @@ class Charged(Stored):
     trials: tuple[str, ...]
     spares: Count = 0
     event: Words | None = None
+    points: Annotated[tuple[ChargedPoint, ...], OMITTED] = ()
+    prices: Annotated[Count, OMITTED] = 0
     sealed: Annotated[SealedCharge | None, OMITTED] = None
     record: Annotated[Words, REST, _charge_facts_from_json] = field(default_factory=dict)
 
@@ -136,9 +146,7 @@ class Charged(Stored):
         if self.event is None:
             return None
         with turn_read_errors_into_refusal("the event of a charge", LedgerDamaged):
-            return PlanEvent.from_events_by_population(
-                {name: event_from_json(part) for name, part in self.event.items()}
-            )
+            return PlanEvent.from_json(self.event)
 
     @cached_property
     def charge_facts(self) -> ChargeFacts:
@@ -149,6 +157,14 @@ class Charged(Stored):
     def reason(self) -> str:
         """`plan` for a whole plan, `repeat` for trials that are run again."""
         return self.charge_facts.reason
+
+
+def charged_points(points: Iterable[PlanEvent]) -> tuple[ChargedPoint, ...]:
+    """The points, each event once with the number of runs that have it."""
+    alike: dict[object, list[PlanEvent]] = {}
+    for point in points:
+        alike.setdefault(tuple((name, id(part)) for name, part in point.events_by_population.items()), []).append(point)
+    return tuple(ChargedPoint(runs=len(same), event=same[0].to_json()) for same in alike.values())
 
 
 def _check_one_line_note(name: str, note: str) -> None:

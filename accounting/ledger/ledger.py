@@ -3,6 +3,7 @@
 Why it exists: an epsilon kept in a process is lost with it, and the next run starts from zero. Invariants:
 
 * Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`).
+* A charge is priced here, from the declared accesses: no number of anybody's is charged but a cost from outside.
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
 * An attempt can be started only against a charge that covers it; every started attempt stays charged, whatever its
   end. There is no refund.
@@ -21,14 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_data_path
 
 from dpsweep.accounting.chain.hash_chain import End, Entry, Kind, Lines
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
-from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
 from dpsweep.accounting.ledger.account import (
@@ -38,7 +38,15 @@ from dpsweep.accounting.ledger.account import (
     append_line_with_balance,
     sealed_charges_of_entries,
 )
-from dpsweep.accounting.ledger.bodies import Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
+from dpsweep.accounting.ledger.bodies import (
+    Charged,
+    Ended,
+    Released,
+    ReleaseManifest,
+    SpentOutside,
+    charged_points,
+    read_body,
+)
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, Relation, message_about_new_data_or_none
 from dpsweep.accounting.ledger.mirror import data_lines_of_other_ledgers
@@ -47,7 +55,11 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.restoration import restore_ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.notation import text_with_all_digits
+from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
+
+if TYPE_CHECKING:
+    from dpsweep.accounting.upper_bounds import Opinions
 
 ADDITION = Addition()
 
@@ -179,44 +191,57 @@ class Ledger:
             append_line_with_balance(lines, account, bodies.Closed(), before=balance)
             return _statement_from_lines(lines, account)
 
-    def charge_trials_and_return_entry(
+    def charge(
         self,
         account: str,
         *,
         plan: str,
         trials: Sequence[str],
-        cost: Guarantee,
+        rule: Mapping[str, Any],
+        points: Sequence[PlanEvent],
+        delta: float,
+        opinions: Opinions,
         record: Mapping[str, Any],
-        event: PlanEvent | None = None,
+        query: DpEvent | None = None,
         spares: int = 0,
         sealed: SealedCharge | None = None,
     ) -> Entry:
-        """Takes `cost` for one attempt at each of `trials` and for `spares` more, or raises `BudgetRefused`.
+        """Takes the price of a search for one attempt at each of `trials` and `spares` more, or raises `BudgetRefused`.
 
-        The check and the charge are one transaction. `event` is the declared event; `record` is stored beside it: rule,
-        accountants, reason. `sealed` says which units the runs leave out; a card gets the number of its part here.
-        Raises `BadInput` if a card is asked for and no part is left.
+        The search is by `rule`, in its stored form, over `points`; `query` is what a card reads. Their event is made
+        and priced here (`accounting/upper_bounds.py`); `opinions` may raise the price or refuse it. `record` is stored
+        beside it. `sealed` says which units the runs leave out; a card gets the number of its part here. The check and
+        the charge are one transaction. Raises `BadInput` if a card is asked for and no part is left.
         """
+        from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge  # scipy: .2 s that nothing else here needs
+
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
-        opened = self.statement(account, plan="")
-        opened.require_same_unit_and_neighbours(cost)
-        takes = opened.policy.amounts_of_charge(cost, event)  # before the write lock: an accountant may take long
+        own, opened = rule_from_config(rule), self.statement(account, plan="")
+        event = replace(own.event(points), sealed=query)
+        quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
+        total = opinions.total_variation(event, opened.budget.adjacency)
+        takes = opened.policy.amounts_of_charge(quote.guarantee, event)  # before the write lock: it may take long
         body = Charged(
-            epsilon=cost.epsilon,
-            delta=cost.delta,
+            epsilon=quote.epsilon,
+            delta=delta,
             takes=takes,
             trials=tuple(trials),
             spares=spares,
-            event=None
-            if event is None
-            else {name: events.to_json(part) for name, part in event.events_by_population.items()},
-            record=record,
+            event=event.to_json(),
+            points=charged_points(points),
+            prices=PRICES,
+            record={
+                **record,
+                **quote.to_record(),
+                **({} if total is None else {"total_variation": total}),
+                "rule": {**rule, "name": own.name},
+            },
         )
         with self._write_transaction_on_open_account(account) as (lines, balance):
             if not balance.has_room_for_amounts(takes):
                 raise BudgetRefused(
-                    _account_statement_without_entries(account, balance).charge_refusal_text(cost, event)
+                    _account_statement_without_entries(account, balance).charge_refusal_text(quote.guarantee, event)
                 )
             if sealed is not None:
                 earlier = sealed_charges_of_entries(lines.lines_of_account(account, None))

@@ -20,6 +20,7 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.printing import print_error, print_help, print_line, print_lines
 from dpsweep.accounting.records.sweep_folder import require_sweep_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
@@ -153,6 +154,8 @@ def verify(arguments: Sequence[str]) -> None:
     if not entries:
         raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
     print_line(f"{ledger.name}: {entries} entries, the chain is whole.")
+    priced = sum(require_paid_charges(ledger.statement(account)) for account in ledger.account_names())
+    print_line(f"{priced} charge{'s' if priced != 1 else ''} priced again: none takes less than it costs.")
     for folder in folders:
         print_line(verify_sweep_folder_and_describe(folder, ledger))
     verify_no_attempt_ran_twice(folders)

@@ -11,6 +11,7 @@ from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import ADDITION, Ledger
+from tests.charges import charge_cost, charge_event
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=24.0, delta=3e-4)
@@ -21,9 +22,10 @@ EVENT = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.1, noise_multip
 
 
 def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
-    return ledger.charge_trials_and_return_entry(
-        account, plan=plan, trials=["a"], cost=ONE, record={"reason": "plan"}, event=EVENT
-    ).digest
+    one = {"plan": plan, "trials": ["a"], "record": {"reason": "plan"}}
+    if ledger.statement(account).policy == ADDITION:
+        return charge_cost(ledger, account, cost=ONE, **one).digest
+    return charge_event(ledger, account, event=EVENT, **one).digest
 
 
 def reserved(ledger: Ledger, account: str = "digits") -> dict[str, float]:

@@ -36,6 +36,7 @@ from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
+from tests.charges import charge_cost, charge_event
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -50,17 +51,7 @@ _DIGEST = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{32})\b")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+\+00:00")
 
 OPENED = Opened(budget=BUDGET, policy=Addition())
-RECORD = {
-    "reason": "plan",
-    "rule": {"kind": "composition", "name": "composition"},
-    "claimed_by": "pld",
-    "bounds": {"pld": 1.0, "rdp": float("inf")},
-    "refusals": {"prv": "no"},
-    "parts": {"training": 1.0, "validation": 0.25},
-    "attack": 0.5,
-    "units": 1797,
-    "accepted_delta": 0.05,
-}
+RECORD = {"reason": "plan", "units": 1797, "accepted_delta": 0.05}
 
 
 def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
@@ -86,10 +77,8 @@ def lives(ledger: Ledger, copy: Path) -> str:
     ledger.open_account("mnist", BUDGET)
     ledger.open_account("public", NO_PROMISE)
     ledger.record_data_and_return_message("digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
-    ledger.charge_trials_and_return_entry(
-        "digits", plan="p", trials=["a", "b"], cost=ONE, record=RECORD, event=EVENT, spares=1
-    )
-    ledger.charge_trials_and_return_entry("public", plan="u", trials=[], cost=NO_PROMISE, record={})
+    charge_event(ledger, "digits", plan="p", trials=["a", "b"], record=RECORD, event=EVENT, spares=1)
+    charge_cost(ledger, "public", plan="u", trials=[], cost=NO_PROMISE)
     with closing(sqlite3.connect(ledger.name)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
     ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a", "b"])
@@ -103,13 +92,11 @@ def lives(ledger: Ledger, copy: Path) -> str:
         ],
     )
     ledger.record_launch("digits", plan="p", nonce="n")
-    charge = ledger.charge_trials_and_return_entry(
-        "mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}
-    ).digest
+    charge = charge_cost(ledger, "mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
     manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
     ledger.record_release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
     sealed = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
-    ledger.charge_trials_and_return_entry("mnist", plan="s", trials=[], cost=ONE, record={}, sealed=sealed)
+    charge_cost(ledger, "mnist", plan="s", trials=[], cost=ONE, sealed=sealed)
     ledger.record_outside_cost("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     ledger.close_account("mnist")

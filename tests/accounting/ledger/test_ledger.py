@@ -16,6 +16,7 @@ from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, ONE, charge, start
+from tests.charges import charge_event
 from tests.databases import Place
 
 ledger = accounts.ledger
@@ -82,7 +83,6 @@ def test_the_neighbours_of_an_account_are_fixed_when_it_is_opened(ledger: Ledger
             lambda other=other: ledger.open_account_or_check_budget("digits", other),
             lambda other=other: ledger.raise_budget("digits", other),
             lambda other=other: ledger.record_outside_cost("digits", other, "a count"),
-            lambda other=other: charge(ledger, cost=other),
         ):
             with pytest.raises(BadInput, match="different neighbours do not add up") as refused:
                 request()
@@ -272,9 +272,9 @@ def test_a_filter_takes_divergences_and_says_which_part_is_short(place: Place) -
     ledger.open_account("digits", BUDGET, FILTER)
     limit = float(FILTER.amount_limits(BUDGET)["divergence"])
     for number in range(int(limit)):  # each takes 8 / (2 * 2 * 2) = 1
-        ledger.charge_trials_and_return_entry("digits", plan=f"p{number}", trials=["a"], cost=ONE, record={}, event=RUN)
+        charge_event(ledger, "digits", plan=f"p{number}", trials=["a"], event=RUN)
     with pytest.raises(BudgetRefused, match=r"on digits divergence 0\.\d+ of 5\.\d+ are left"):
-        ledger.charge_trials_and_return_entry("digits", plan="more", trials=["a"], cost=ONE, record={}, event=RUN)
+        charge_event(ledger, "digits", plan="more", trials=["a"], event=RUN)
     statement = ledger.statement("digits")
     assert statement.reserved_epsilon_and_delta[1] == 5e-5
     assert statement.reserved_epsilon_and_delta[0] <= 6

@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror, own_mirror
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, FILTER, HIGHER, LOSSES, ONE, Loss, charge, lived, reserved
+from tests.charges import charge_cost
 from tests.databases import Place, Server, in_file
 
 DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
@@ -49,7 +50,7 @@ def begun(machine: Path) -> Ledger:
 
 
 def pay(ledger: Ledger, plan: str) -> str:
-    return ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a", "b"], cost=ONE, record={}).digest
+    return charge_cost(ledger, "digits", plan=plan, trials=["a", "b"], cost=ONE).digest
 
 
 def release(ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror
 from tests.accounting.books import BUDGET, ONE, processes
+from tests.charges import charge_cost
 from tests.databases import Place
 
 USERS = ("alice", "bob")
@@ -48,7 +49,7 @@ def _command(pipe: Any, user: str, states: str, address: str, plan: str, instant
     try:
         ledger = Ledger(address)
         if not ledger.attempts_of_plan("digits", plan).charges:
-            ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a"], cost=ONE, record={})
+            charge_cost(ledger, "digits", plan=plan, trials=["a"], cost=ONE)
         if not ledger.attempts_of_plan("digits", plan).started["a"]:
             pipe.send(ledger.record_starts_and_return_receipts("digits", plan=plan, trials=["a"])[0].head)
         pipe.send(None)
