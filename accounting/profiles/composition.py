@@ -67,9 +67,8 @@ TOLERANCE, LARGEST_TOLERANCE = 2e-4, 2e-2
 FLOOR, OUTSIDE = 1e-40, 32.0
 """The smallest delta that a ladder reaches; minus the logarithm of the tilted mass meant to lie beside a window."""
 
-SMALLEST_WINDOW, LARGEST_WINDOW = 256, 12_000_000
-LARGEST_SUPPORT = 1000.0
-"""The largest possible loss is returned as epsilon only up to this value."""
+SMALLEST_WINDOW, LARGEST_WINDOW, LARGEST_SUPPORT = 256, 12_000_000, 1000.0
+"""Grid points of a window; the largest possible loss is returned as epsilon only up to the last value."""
 
 KEPT, FEW_POINTS = 3, 1_000_000
 """The tilts of a composition that are kept for the next delta; the largest window that comes before nearer losses."""
@@ -160,10 +159,6 @@ class Losses:
         kept = masses > 0
         means = first[kept] / masses[kept]
         return np.log(masses[kept]), means, np.maximum(0.0, second[kept] / masses[kept] - means**2)
-
-
-def _exp(exponents: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(np.minimum(exponents, LARGEST_EXPONENT)))
 
 
 def _sums_above(weights: np.ndarray) -> np.ndarray:
@@ -479,9 +474,9 @@ class ComposedLosses:
         centre = first + int(np.searchsorted(np.cumsum(weights), weights.sum() / 2))
         ahead = self._interval * np.arange(first - centre, last + 1 - centre)
         kept = slice(*np.searchsorted((theta + 1) * ahead, (-LARGEST_EXPONENT, LARGEST_EXPONENT)))
-        weights *= _exp(-theta * ahead)
+        weights *= np.exp(np.minimum(-theta * ahead, LARGEST_EXPONENT))
         mass = _sums_above(weights)
-        weighted = _sums_above(weights * _exp(-ahead))
+        weighted = _sums_above(weights * np.exp(np.minimum(-ahead, LARGEST_EXPONENT)))
         # how much the errors at all larger losses may change delta, by Cauchy-Schwarz
         beyond = self._interval * np.arange(1, len(mass) + 1)
         share = float(np.linalg.norm(np.expm1(-beyond) * np.exp(-theta * beyond))) * math.exp(theta * self._interval)
