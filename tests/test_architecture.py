@@ -35,7 +35,7 @@ ROOMS = (
     "accounting/events",
     "accounting/profiles",
     "accounting/accountants",
-    "accounting/audit_record",
+    "accounting/audit",
     "accounting/upper_bounds",
     "accounting/lower_bounds",
     "accounting/selection",
