@@ -18,7 +18,6 @@ _HOMES = {
     "accountants.interface": "Accountant",
     "lower_bounds.lower_bound": "lower_bound",
     "pricing.calibration": "calibrate_noise largest_affordable_count",
-    "accountants.classical": "Classical",
     "selection.best_of_grid": "BestOfGrid",
     "selection.composition": "Composition",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
