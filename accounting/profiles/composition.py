@@ -317,9 +317,10 @@ class ComposedLosses:
         """Upper bounds on delta at each epsilon >= 0: the least of a ladder of tilts, which reaches down to `FLOOR`."""
         points = np.asarray(epsilons, dtype=float)
         deltas, most, behind = np.ones(points.shape), float(points.max(initial=0.0)), -math.inf
+        tail: Tail | None = None
         for rung in range(RUNGS):
             if rung == len(self._ladder):
-                self._ladder.append(self._next_rung(self._ladder[-1].theta) if rung else self._tail(0.0))
+                self._ladder.append(self._tail(0.0) if tail is None else self._next_rung(tail.theta))
             if (tail := self._ladder[rung]) is None:
                 break
             ahead = points >= (behind + tail.middle) / 2
