@@ -18,7 +18,6 @@ _HOMES = {
     "accountants.interface": "Accountant",
     "lower_bounds.lower_bound": "lower_bound",
     "pricing.calibration": "calibrate_noise largest_affordable_count",
-    "accountants.classical": "Classical",
     "selection.best_of_grid": "BestOfGrid",
     "selection.composition": "Composition",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
@@ -32,7 +31,7 @@ _HOMES = {
     "selection.median_of_repeats": "MedianOfRepeats",
     "selection.noisy_max": "NoisyMax",
     "accountants.pld": "Pld",
-    "pricing.panel": "Panel Quote",
+    "pricing.panel": "Panel",
     "pricing.price": "EventPrice gaussian_mu price",
     "pricing.rule_prices": "Offer cheapest_offer_showing_results offer_of_each_rule",
     "selection.private_selection": "PoissonSelection PrivateSelection",
@@ -44,6 +43,7 @@ _HOMES = {
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",
     "events.trial_counts": "Capped EachPoint Fixed NegativeBinomial Poisson Stopping chance_to_draw_best_share",
+    "upper_bounds": "Quote upper_bound",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

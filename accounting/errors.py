@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     DISK_FAILED = 6
     CLAIM_FAILS = 7
     NOT_RECOMPUTED = 8
+    UNDER_CHARGED = 9
     STOPPED = 130
 
     @property
@@ -32,6 +33,7 @@ class ExitCode(IntEnum):
             ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
             ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
             ExitCode.NOT_RECOMPUTED: "nothing of a release fails; its other pages were not compared",
+            ExitCode.UNDER_CHARGED: "a charge is below what this version prices it at; nothing was charged now",
             ExitCode.STOPPED: "stopped by the user; what was charged stays charged",
         }[self]
 
@@ -102,11 +104,13 @@ class ClaimNotRecomputed(DpsweepError):
     exit_code = ExitCode.NOT_RECOMPUTED
 
 
+class UnderCharged(DpsweepError):
+    """This version prices what an earlier one charged at more; the difference is to be taken."""
+
+    exit_code = ExitCode.UNDER_CHARGED
+
+
 class LedgerDamaged(DpsweepError):
     """The chain of the ledger does not verify; nothing is charged on it."""
 
     exit_code = ExitCode.LEDGER_DAMAGED
-
-
-class WitnessUnreachable(LedgerDamaged):
-    """The witness of the ledger cannot be asked; nothing is charged, launched or released without it."""

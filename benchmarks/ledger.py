@@ -28,12 +28,14 @@ from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.script import start
 
-from dpsweep.accounting.chain.hash_chain import new_row_with_time
+from dpsweep.accounting.chain.hash_chain import End, new_row_with_time
+from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.charges import charge_event
 from tests.databases import Place, Server, in_file, programs, served
 
 ACCOUNTS, ROUNDS, POINTS = 20, 15, 35
@@ -76,7 +78,8 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         record=RECORD,
     )
     stored = body.to_json()
-    end = ledger.chain_end()
+    with Chain(place.address).read_transaction() as lines:
+        end = End() if lines is None else lines.end_of_chain()
     row: dict[str, Any] = {"seq": end.entries, "digest": end.head}
     rows = []
     for number in range(charges):
@@ -107,9 +110,7 @@ def measure(name: str, place: Place, charges: int) -> list[Aim]:
     verified = wall_seconds(ledger.verify_and_count_entries)
 
     def charge(number: int) -> None:
-        ledger.charge_trials_and_return_entry(
-            f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, cost=COST, record=RECORD, event=EVENT
-        )
+        charge_event(ledger, f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, delta=COST.delta, event=EVENT)
 
     charged = statistics.median(wall_seconds(partial(charge, number)) for number in range(ROUNDS))
     started = wall_seconds(lambda: ledger.record_starts_and_return_receipts("account0", plan="more", trials=TRIALS))
@@ -134,12 +135,12 @@ def charge_at_instant(place: Place, number: int, gate: Any, seconds: Any) -> Non
         times.append(wall_seconds(ledger.verify_and_count_entries))
         times.append(
             wall_seconds(
-                lambda: ledger.charge_trials_and_return_entry(
+                lambda: charge_event(
+                    ledger,
                     f"account{number % ACCOUNTS}",
                     plan=f"{number:012x}",
                     trials=TRIALS,
-                    cost=COST,
-                    record=RECORD,
+                    delta=COST.delta,
                     event=EVENT,
                 )
             )

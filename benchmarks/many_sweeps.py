@@ -22,11 +22,9 @@ from measuring.aims import Aim
 from measuring.clock import children_seconds
 from measuring.script import start
 
-from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.types import from_json
-from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Charged, Ended, read_body
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.charges import charge_event
 
 ACCOUNT, AT_MOST = "digits", 1.15
 WORDS = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1", "steps=2", "accountant=rdp")
@@ -61,18 +59,12 @@ def run(home: Path, *words: str) -> float:
 def repeat_first(ledger: Ledger, sweeps: int) -> None:
     """Charges, starts and settles the account's only sweep again until it has so many of them."""
     (body,) = (read_body(entry) for entry in ledger.statement(ACCOUNT).charges)
-    if not isinstance(body, Charged):
+    if not isinstance(body, Charged) or body.plan_event is None:
         raise SystemExit("Expected the account's only charge to be that of a sweep.")
-    event = PlanEvent.from_events_by_population(
-        {name: from_json(dict(part)) for name, part in (body.event or {}).items()}
-    )
-    cost = Guarantee(epsilon=body.epsilon, delta=body.delta)
     for number in range(1, sweeps):
         plan = f"{number:012x}"
         trials = [f"{number:06x}{place:06x}" for place in range(len(body.trials))]
-        ledger.charge_trials_and_return_entry(
-            ACCOUNT, plan=plan, trials=trials, cost=cost, record=body.record, event=event
-        )
+        charge_event(ledger, ACCOUNT, plan=plan, trials=trials, event=body.plan_event, delta=body.delta)
         ledger.record_launch(ACCOUNT, plan=plan, nonce=plan)
         ledger.record_starts_and_return_receipts(ACCOUNT, plan=plan, trials=trials)
         ended = [Ended(trial=trial, attempt=1, resume=0, realised={"state": "completed"}) for trial in trials]

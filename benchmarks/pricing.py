@@ -24,7 +24,6 @@ from measuring.clock import wall_seconds
 from measuring.script import start
 
 from dpsweep.accounting.accountants import pld, rdp
-from dpsweep.accounting.accountants.classical import Classical
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
@@ -43,6 +42,7 @@ from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.reports.reproduction.classical import Classical
 
 ADD, DELTA = Adjacency.ADD_OR_REMOVE_ONE, 1e-5
 RULES: dict[str, SelectionRule] = {

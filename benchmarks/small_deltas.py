@@ -22,7 +22,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.composition import Losses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10

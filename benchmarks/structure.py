@@ -143,7 +143,7 @@ def _option_aims(modules: tuple[Module, ...]) -> list[Aim]:
 def _command_aims() -> list[Aim]:
     with tempfile.TemporaryDirectory() as room:
         home = Path(room)
-        smallest = _entered(home / "smallest", SWEEP, until="Ledger.charge_trials_and_return_entry")
+        smallest = _entered(home / "smallest", SWEEP, until="Ledger.charge")
         everyday = _entered(home, SWEEP)
         (folder,) = (str(plan.parent) for plan in home.glob("sweeps/*/*/plan.json"))
         for words in (*((verb, folder) for verb in LATER), *OTHERS):

@@ -6,8 +6,6 @@ from contextlib import chdir
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 
-from pytest import MonkeyPatch
-
 PRELOAD = "tests.preload"
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,9 +16,7 @@ SERVER.set_forkserver_preload([PRELOAD, "sqlalchemy.dialects.postgresql.psycopg"
 def start_server() -> None:
     """Starts the server, unless it runs; before the first process is started from it, wherever that may be.
 
-    The server finds what it preloads in its working folder, and says nothing if that is elsewhere. It keeps the
-    environment for all tests to come, so it has no witness of the test that happens to start it.
+    The server finds what it preloads in its working folder, and says nothing if that is elsewhere.
     """
-    with chdir(ROOT), MonkeyPatch.context() as lasting:
-        lasting.delenv("DPSWEEP_WITNESS", raising=False)
+    with chdir(ROOT):
         forkserver.ensure_running()

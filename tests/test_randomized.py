@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dpsweep.accounting.audit_record import FALSE_ALARM as AUDITS
+from dpsweep.accounting.audit.record import FALSE_ALARM as AUDITS
 from tests.margins import FALSE_ALARM, MOST, count_range, deviation_range, deviations, distribution_margin, joint
 from tests.randomized import CASES, FILES, LIST, MARK, SEED, page, rows, total, trained_in_secret
 

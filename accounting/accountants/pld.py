@@ -1,7 +1,7 @@
 """Privacy-loss distributions: the tightest accountant for compositions.
 
 *Source*: Koskela, Jaelkoe, Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), whose
-discretisation is pessimistic at every epsilon. `accounting/profiles/tilted_transform.py` composes distributions.
+discretisation is pessimistic at every epsilon. `accounting/profiles/composition.py` composes distributions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from dpsweep.accounting.events.types import (
     event_name_for_sentence,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_loss import (
     CLOSED_FORM,
     Direction,
@@ -73,7 +73,6 @@ from dpsweep.accounting.profiles.privacy_profiles import (
 from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
 from dpsweep.accounting.profiles.rounded import rounded_profile
 from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
-from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.profiles.total_variation import total_variation_of_profile
 
 CACHE_SIZE = 8

@@ -3,11 +3,9 @@
 The chain detects any inner line that was altered, removed or moved, and says which one. Every line is checked against
 its hash when it is read, even if only one account or one plan is read; a process that reads the same line again, equal
 in every column, need not hash it again. The first line, which has no line before it, holds the ledger's **identity** in
-that place: 128 random bits, by which this machine's memory and the private stores know the ledger wherever it lies. A
-line of kind `identity` replaces it where a copy goes on as another ledger. The chain alone does not detect lines cut
-from its end, or another chain in its place; the remembered ends do (`Lines.contains_chain_end`,
-`accounting/ledger/remembered_ends.py`). It does not stop a person with write access to the database who computes a new
-chain from the start.
+that place: 128 random bits, by which mirrors and the private stores know the ledger wherever it lies. The chain alone
+does not detect lines cut from its end, or another chain in its place; the mirrors do (`accounting/ledger/mirror.py`).
+It does not stop a person with write access to the database and the mirrors who computes a new chain from the start.
 
 Rule for changing this file: a change of the digest raises `SCHEMA` in `accounting/chain/storage.py`.
 """
@@ -49,8 +47,7 @@ class Kind(StrEnum):
     RELEASE = "release"
     MANIFEST = "manifest"
     RESTORED = "restored"
-    IDENTITY = "identity"
-    WITNESS = "witness"
+    MIRROR = "mirror"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
@@ -159,7 +156,7 @@ class Lines:
         self._name = name
         self._newest: Row | None = None
         self._offered: str | None = None
-        self._appended: list[Row] = []
+        self.has_appended = False
 
     def identity_in_first_line(self) -> str | None:
         """The identity in the first line, None without a line."""
@@ -170,6 +167,11 @@ class Lines:
         if IDENTITY.fullmatch(first["previous"]) is None:
             raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
         return str(first["previous"])
+
+    def writer_of_first_line(self) -> str | None:
+        """The writer of the first line, None without a line."""
+        first = self._rows.last_row_with_values(seq=1)
+        return None if first is None else self._entry_of_row_or_refuse_altered(first).who
 
     def set_identity_for_first_line(self, identity: str) -> None:
         """Gives this identity to the ledger if its first line is written in this transaction."""
@@ -185,15 +187,15 @@ class Lines:
         previous = self._offered or random_ledger_identity() if last is None else last["digest"]
         seq = 1 if last is None else last["seq"] + 1
         row = new_row_with_time(
-            seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance, who=self._writer
+            seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance, who=self.writer
         )
         self._rows.insert(row)
         self._newest = row
-        self._appended.append(row)
-        return _entry_from_row(row)
+        self.has_appended = True
+        return entry_from_row(row)
 
     @cached_property
-    def _writer(self) -> str:
+    def writer(self) -> str:
         """The writer of lines in this transaction."""
         role = self._rows.writer_role()
         return _current_user_and_machine_text() if role is None else f"{ROLE}{role}"
@@ -211,16 +213,6 @@ class Lines:
     def lines_of_kind(self, kind: str) -> tuple[Entry, ...]:
         """All lines of one kind, of all accounts."""
         return tuple(map(self._entry_of_row_or_refuse_altered, self._rows.rows_with_values(kind=kind)))
-
-    def last_line_of_kind(self, kind: str) -> Entry | None:
-        """The last line of one kind, of all accounts."""
-        row = self._rows.last_row_with_values(kind=kind)
-        return None if row is None else self._entry_of_row_or_refuse_altered(row)
-
-    @property
-    def rows_appended_in_transaction(self) -> tuple[Mapping[str, Any], ...]:
-        """The lines that were appended in this transaction, as they are stored."""
-        return tuple({name: row[name] for name in COLUMNS} for row in self._appended)
 
     def account_names(self) -> tuple[str, ...]:
         """The names of all accounts."""
@@ -240,10 +232,6 @@ class Lines:
         row = self._rows.last_row_with_values(seq=end.entries)
         return row is not None and row["digest"] == end.head
 
-    def has_line_with_digest(self, digest: str) -> bool:
-        """Whether a line, at any place, has this digest; without an index, so for messages of refusals alone."""
-        return self._rows.last_row_with_values(digest=digest) is not None
-
     def iterate_verified_lines(self) -> Iterator[Entry]:
         """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
         previous = None
@@ -254,7 +242,7 @@ class Lines:
                     f"Entry {expected} of {self._name} is missing or was altered; nothing is charged on it."
                 )
             previous = row["digest"]
-            yield _entry_from_row(row)
+            yield entry_from_row(row)
 
     def rows_after_number(self, seq: int) -> Iterator[Row]:
         """The stored lines after this number, in order; 0 for all."""
@@ -325,10 +313,11 @@ def digest_of_row(row: Row) -> str:
 def _entry_if_digest_matches(digest_of_line: str, *columns: object) -> Entry | None:
     """The entry of a line with these hashed columns; None if its digest is another. A changed line is another line."""
     row = dict(zip(_HASHED, columns, strict=True)) | {"digest": digest_of_line}
-    return _entry_from_row(row) if digest_of_row(row) == digest_of_line else None
+    return entry_from_row(row) if digest_of_row(row) == digest_of_line else None
 
 
-def _entry_from_row(row: Row) -> Entry:
+def entry_from_row(row: Row) -> Entry:
+    """The entry of a stored line, whose digest was checked."""
     names = ("seq", "account", "kind", "plan", "who", "at", "digest")
     try:
         body, balance = json.loads(row["body"]), json.loads(row["balance"])

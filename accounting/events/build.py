@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import StoredForm
@@ -106,6 +106,15 @@ class PlanEvent:
             are_same_events(part, other.events_by_population[name]) for name, part in self.events_by_population.items()
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """The forms of the events, by population."""
+        return {name: to_json(part) for name, part in self.events_by_population.items()}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> PlanEvent:
+        """Reads `to_json`'s form, as `from_events_by_population`."""
+        return cls.from_events_by_population({name: from_json(part) for name, part in form.items()})
+
     @classmethod
     def from_events_by_population(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
         """The plan event with these populations; raises KeyError for an unknown name or without training records."""
@@ -124,10 +133,7 @@ class PlanEvent:
 StoredPlanEvent = Annotated[
     PlanEvent,
     StoredForm(
-        read=lambda name, stored: PlanEvent.from_events_by_population(
-            {key: from_json(one) for key, one in require_json_object(name, stored).items()}
-        ),
-        write=lambda event: {name: to_json(part) for name, part in event.events_by_population.items()},
+        read=lambda name, stored: PlanEvent.from_json(require_json_object(name, stored)), write=PlanEvent.to_json
     ),
 ]
 """A plan's events, stored by the names of their populations."""

@@ -28,7 +28,6 @@ from dpsweep.accounting.ledger.bodies import (
     Resumed,
     Spending,
     Started,
-    Witnessed,
     read_body,
 )
 from dpsweep.accounting.ledger.composition_policy import (
@@ -121,7 +120,7 @@ class Attempts:
     `charges` are the entries that pay for them, `bodies` the bodies of these entries. `paid` maps each started attempt
     to the digest of its charge. `launch` is the nonce of the coordinator's last launch, None if there was none.
     `released` maps the digest of a charge to the digest of the winner that was released on it. `manifests` are the
-    releases and exports, each with the time of its entry, `pinned` the manifests that alone may be released, by folder.
+    releases and exports, each with the time of its entry.
     """
 
     charges: tuple[Entry, ...]
@@ -134,7 +133,6 @@ class Attempts:
     launch: str | None = None
     released: Mapping[str, str] = field(default_factory=dict)
     manifests: tuple[tuple[str, ReleaseManifest], ...] = ()
-    pinned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
@@ -155,7 +153,6 @@ class Attempts:
             launch=launches[-1] if launches else None,
             released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
             manifests=tuple((entry.at, body) for entry, body in bodies if isinstance(body, ReleaseManifest)),
-            pinned={body.folder: body.manifest for _, body in bodies if isinstance(body, Witnessed) and body.manifest},
         )
 
     @property
@@ -218,11 +215,6 @@ class Attempts:
             raise BadInput(
                 "Expected the winner to be the one that was released before: its charge pays for one winner, and this "
                 "folder has another one."
-            )
-        if self.pinned.get(manifest.folder, manifest.manifest) != manifest.manifest:
-            raise BadInput(
-                "Expected the files that the ledger's witness recorded: a kill or a restored backup lost them here, "
-                "and they may have been released, so this charge releases no others."
             )
         last = [body for _, body in self.manifests if body.folder == manifest.folder][-1:]
         first = () if winner.charge in self.released else (winner,)

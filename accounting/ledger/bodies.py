@@ -11,18 +11,17 @@ Rules for changing this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from dpsweep.accounting.chain.hash_chain import IDENTITY, End, Entry, Kind
-from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, StoredForm, Words
+from dpsweep.accounting.chain.hash_chain import IDENTITY, Entry, Kind
+from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, PositiveInt, Stored, Words
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.build import from_json as event_from_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import Amounts, StoredPolicy
+from dpsweep.accounting.ledger.composition_policy import StoredPolicy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.printing import escape_invisible_characters, has_only_visible_characters
@@ -107,12 +106,21 @@ def _charge_facts_from_json(name: str, record: Mapping[str, Any]) -> ChargeFacts
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChargedPoint(Stored):
+    """A point of a search that was charged, with so many runs; `event` is the JSON form of one."""
+
+    runs: PositiveInt
+    event: Words
+
+
+@dataclass(frozen=True, kw_only=True)
 class Charged(Stored):
     """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
 
-    `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event, None if only the
-    cost is known. `sealed` says which units the runs leave out, None for none. `record` holds further facts for the
-    record: rule, accountants, reason.
+    `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event: that of the rule in
+    `record` over `points`, each of which stands for so many runs, and of a card. `prices` is the version of the bounds
+    that it was priced by, 0 for a charge from before they had one. `sealed` says which units the runs leave out, None
+    for none. `record` holds further facts for the record: rule, accountants, reason.
     """
 
     kind: ClassVar[Kind] = Kind.CHARGE
@@ -122,6 +130,8 @@ class Charged(Stored):
     trials: tuple[str, ...]
     spares: Count = 0
     event: Words | None = None
+    points: Annotated[tuple[ChargedPoint, ...], OMITTED] = ()
+    prices: Annotated[Count, OMITTED] = 0
     sealed: Annotated[SealedCharge | None, OMITTED] = None
     record: Annotated[Words, REST, _charge_facts_from_json] = field(default_factory=dict)
 
@@ -136,9 +146,7 @@ class Charged(Stored):
         if self.event is None:
             return None
         with turn_read_errors_into_refusal("the event of a charge", LedgerDamaged):
-            return PlanEvent.from_events_by_population(
-                {name: event_from_json(part) for name, part in self.event.items()}
-            )
+            return PlanEvent.from_json(self.event)
 
     @cached_property
     def charge_facts(self) -> ChargeFacts:
@@ -149,6 +157,14 @@ class Charged(Stored):
     def reason(self) -> str:
         """`plan` for a whole plan, `repeat` for trials that are run again."""
         return self.charge_facts.reason
+
+
+def charged_points(points: Iterable[PlanEvent]) -> tuple[ChargedPoint, ...]:
+    """The points, each event once with the number of runs that have it."""
+    alike: dict[object, list[PlanEvent]] = {}
+    for point in points:
+        alike.setdefault(tuple((name, id(part)) for name, part in point.events_by_population.items()), []).append(point)
+    return tuple(ChargedPoint(runs=len(same), event=same[0].to_json()) for same in alike.values())
 
 
 def _check_one_line_note(name: str, note: str) -> None:
@@ -173,23 +189,9 @@ class SpentOutside(Stored):
     note: Annotated[str, _check_one_line_note]
 
 
-StoredEnd = Annotated[
-    End,
-    StoredForm(
-        read=lambda name, stored: End(**dict(zip(("entries", "head"), stored, strict=True))),
-        write=lambda end: [end.entries, end.head],
-    ),
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Restored(Stored):
-    """Charges again the amounts that lost entries took.
-
-    `remembered` is the end of the lost chain, None if the entry does not stand for a remembered end; `reserved` are the
-    account's amounts there, which are `known` then. `charges` are the digests of lost charges of the plan `of` that
-    receipts name; these receipts remember `ends` of the chain.
-    """
+    """Charges again what a line took that only a mirror has; `line` is its digest."""
 
     kind: ClassVar[Kind] = Kind.RESTORED
     epsilon: Amount
@@ -198,16 +200,7 @@ class Restored(Stored):
     trials: tuple[()] = ()
     reason: Literal["restored"] = "restored"
     note: str
-    remembered: Annotated[End | None, OMITTED] = None
-    known: Annotated[bool, OMITTED] = False
-    reserved: Annotated[Amounts | None, OMITTED] = None
-    charges: Annotated[tuple[str, ...], OMITTED] = ()
-    ends: Annotated[tuple[StoredEnd, ...], OMITTED] = ()
-    of: Annotated[str, OMITTED] = ""
-
-    def __post_init__(self) -> None:
-        if len({self.remembered is not None, self.known, self.reserved is not None}) > 1:
-            raise ValueError("Expected remembered, known and reserved to be given together.")
+    line: str
 
 
 Spending = Charged | SpentOutside | Restored
@@ -289,25 +282,15 @@ LedgerIdentity = Annotated[str, _check_identity_is_hexadecimal]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identified(Stored):
-    """Gives a new identity to the copy of a ledger that goes on as another one; `former` is the identity before."""
+class Mirrored(Stored):
+    """Says that there is a mirror: in the file `path`, or, where that is empty, the writer's own on its machine.
 
-    kind: ClassVar[Kind] = Kind.IDENTITY
-    identity: LedgerIdentity
-    former: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Witnessed(Stored):
-    """Says that from here on a witness sees what is charged, launched and released; `witness` is its name now.
-
-    Where an announced release was not committed, `manifest` is that of the files that may be released in `folder`.
+    With `dropped` there is none in that file from here on.
     """
 
-    kind: ClassVar[Kind] = Kind.WITNESS
-    witness: str
-    folder: Annotated[str, OMITTED] = ""
-    manifest: Annotated[str, OMITTED] = ""
+    kind: ClassVar[Kind] = Kind.MIRROR
+    path: Annotated[str, OMITTED] = ""
+    dropped: Annotated[bool, OMITTED] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +309,7 @@ _KINDS: Mapping[str, Any] = {
     body.kind: body
     for body in (
         *(Opened, Raised, Closed, Recognised, Charged, SpentOutside, Restored, Started, Resumed, Ended, Launched),
-        *(Released, ReleaseManifest, Identified, Witnessed),
+        *(Released, ReleaseManifest, Mirrored),
     )
 }
 
@@ -346,12 +329,6 @@ def body_from_json(kind: str, form: Mapping[str, Any]) -> Body:
     """The body of an entry of this kind in its stored form."""
     body: Body = _KINDS[kind].from_json(form) if kind in _KINDS else UnknownBody(kind=kind, form=form)
     return body
-
-
-def witness_name_in_entry(entry: Entry | None) -> str | None:
-    """The name of the witness in an entry that says that there is one."""
-    body = None if entry is None else read_body(entry)
-    return body.witness if isinstance(body, Witnessed) else None
 
 
 def require_spending_body(entry: Entry) -> Spending:

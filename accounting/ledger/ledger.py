@@ -3,11 +3,12 @@
 Why it exists: an epsilon kept in a process is lost with it, and the next run starts from zero. Invariants:
 
 * Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`).
+* A charge is priced here, from the declared accesses: no number of anybody's is charged but a cost from outside.
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
 * An attempt can be started only against a charge that covers it; every started attempt stays charged, whatever its
   end. There is no refund.
-* Every opening of the ledger compares it with the end that this machine remembers
-  (`accounting/ledger/compared_chain.py`), by the identity in its first line and by its place.
+* Every opening of the ledger compares it with its mirrors (`accounting/ledger/mirrored_chain.py`), by the identity in
+  its first line and by its place.
 * The composition of charges is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are
   exact decimals, not floats.
 
@@ -18,17 +19,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_data_path
 
 from dpsweep.accounting.chain.hash_chain import End, Entry, Kind, Lines
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
-from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
 from dpsweep.accounting.ledger.account import (
@@ -38,15 +38,28 @@ from dpsweep.accounting.ledger.account import (
     append_line_with_balance,
     sealed_charges_of_entries,
 )
-from dpsweep.accounting.ledger.bodies import Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
-from dpsweep.accounting.ledger.compared_chain import ComparedChain
+from dpsweep.accounting.ledger.bodies import (
+    Charged,
+    Ended,
+    Released,
+    ReleaseManifest,
+    SpentOutside,
+    charged_points,
+    read_body,
+)
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, Relation, message_about_new_data_or_none
+from dpsweep.accounting.ledger.mirror import data_lines_of_other_ledgers
+from dpsweep.accounting.ledger.mirrored_chain import MirroredChain, named_mirrors
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.remembered_ends import Memory
+from dpsweep.accounting.ledger.restoration import restore_ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.validation import DAMAGE, turn_read_errors_into_refusal
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
+
+if TYPE_CHECKING:
+    from dpsweep.accounting.upper_bounds import Opinions
 
 ADDITION = Addition()
 
@@ -56,31 +69,38 @@ class Ledger:
 
     `Ledger.user_ledger_place()` gives the user's ledger. It lies outside every sweep folder, so that deleting a folder
     does not lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's
-    ledger, whose memory lies beside it.
+    ledger, which has no mirror.
     """
 
     def __init__(self, place: str | Path, home: Path | None = None) -> None:
-        self._chain = ComparedChain(place, None if home is None else Path(place).parent / "ends")
-        self.path, self.home = self._chain.file, home
+        self._chain = MirroredChain(place, mirrored=home is None)
+        self.path, self.name, self.home = self._chain.chain.file, self._chain.chain.name, home
 
     @staticmethod
     def user_ledger_place() -> str:
         """`DPSWEEP_LEDGER`, a file or a `postgresql+psycopg://` address; or a file in the user's data directory."""
         return os.environ.get("DPSWEEP_LEDGER") or str(user_data_path("dpsweep") / "ledger.sqlite")
 
-    @property
-    def name(self) -> str:
-        """The ledger's name in messages."""
-        return self._chain.name
-
     def identity(self) -> str:
         """The ledger's identity; a ledger without a line gets the one that is told here, if this object opens it."""
         return self._chain.identity()
 
-    def witness_name(self) -> str | None:
-        """The name of the witness that the ledger's lines say it has, None without one."""
+    def named_mirrors(self) -> tuple[Path, ...]:
+        """The files of mirrors that lines of the ledger name."""
         with self._chain.read_transaction() as lines:
-            return None if lines is None else bodies.witness_name_in_entry(lines.last_line_of_kind(Kind.WITNESS))
+            return () if lines is None else tuple(mirror.path for mirror in named_mirrors(lines))
+
+    def name_mirror(self, path: Path | None) -> None:
+        """Begins a mirror in this file, None for the user's own, by a line; whoever writes keeps it from then on."""
+        self._chain.name_mirror(path)
+
+    def drop_mirror(self, path: Path) -> None:
+        """Adds the line that the mirror in this file is kept no longer."""
+        self._chain.drop_mirror(path)
+
+    def restore(self) -> tuple[str, ...]:
+        """Charges what only a mirror has, where two ledgers have a common beginning; a sentence for each charge."""
+        return restore_ledger(self._chain)
 
     @property
     def folder_for_local_files(self) -> Path:
@@ -136,11 +156,11 @@ class Ledger:
             return () if lines is None else _account_and_fingerprint_pairs(lines)
 
     def same_data_in_other_ledgers_sentences(self, data: Fingerprint) -> tuple[str, ...]:
-        """A sentence for each other ledger that this machine remembers with a file of these data."""
+        """A sentence for each other ledger of this user with a file of these data."""
         accounts = [
             (place, account)
-            for place, memory in self._chain.memories_of_other_ledgers()
-            for account in _remembered_accounts_with_data(memory, data)
+            for place, account, form in data_lines_of_other_ledgers(self.identity())
+            if data.relation_to_other(Fingerprint.from_json(form)) in (Relation.SAME, Relation.SHARED)
         ]
         return tuple(
             f"The ledger {place} has these data as its account {account}: what the two ledgers spent on them adds up, "
@@ -171,44 +191,57 @@ class Ledger:
             append_line_with_balance(lines, account, bodies.Closed(), before=balance)
             return _statement_from_lines(lines, account)
 
-    def charge_trials_and_return_entry(
+    def charge(
         self,
         account: str,
         *,
         plan: str,
         trials: Sequence[str],
-        cost: Guarantee,
+        rule: Mapping[str, Any],
+        points: Sequence[PlanEvent],
+        delta: float,
+        opinions: Opinions,
         record: Mapping[str, Any],
-        event: PlanEvent | None = None,
+        query: DpEvent | None = None,
         spares: int = 0,
         sealed: SealedCharge | None = None,
     ) -> Entry:
-        """Takes `cost` for one attempt at each of `trials` and for `spares` more, or raises `BudgetRefused`.
+        """Takes the price of a search for one attempt at each of `trials` and `spares` more, or raises `BudgetRefused`.
 
-        The check and the charge are one transaction. `event` is the declared event; `record` is stored beside it: rule,
-        accountants, reason. `sealed` says which units the runs leave out; a card gets the number of its part here.
-        Raises `BadInput` if a card is asked for and no part is left.
+        The search is by `rule`, in its stored form, over `points`; `query` is what a card reads. Their event is made
+        and priced here (`accounting/upper_bounds.py`); `opinions` may raise the price or refuse it. `record` is stored
+        beside it. `sealed` says which units the runs leave out; a card gets the number of its part here. The check and
+        the charge are one transaction. Raises `BadInput` if a card is asked for and no part is left.
         """
+        from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge  # scipy: .2 s that nothing else here needs
+
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
-        opened = self.statement(account, plan="")
-        opened.require_same_unit_and_neighbours(cost)
-        takes = opened.policy.amounts_of_charge(cost, event)  # before the write lock: an accountant may take long
+        own, opened = rule_from_config(rule), self.statement(account, plan="")
+        event = replace(own.event(points), sealed=query)
+        quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
+        total = opinions.total_variation(event, opened.budget.adjacency)
+        takes = opened.policy.amounts_of_charge(quote.guarantee, event)  # before the write lock: it may take long
         body = Charged(
-            epsilon=cost.epsilon,
-            delta=cost.delta,
+            epsilon=quote.epsilon,
+            delta=delta,
             takes=takes,
             trials=tuple(trials),
             spares=spares,
-            event=None
-            if event is None
-            else {name: events.to_json(part) for name, part in event.events_by_population.items()},
-            record=record,
+            event=event.to_json(),
+            points=charged_points(points),
+            prices=PRICES,
+            record={
+                **record,
+                **quote.to_record(),
+                **({} if total is None else {"total_variation": total}),
+                "rule": {**rule, "name": own.name},
+            },
         )
         with self._write_transaction_on_open_account(account) as (lines, balance):
             if not balance.has_room_for_amounts(takes):
                 raise BudgetRefused(
-                    _account_statement_without_entries(account, balance).charge_refusal_text(cost, event)
+                    _account_statement_without_entries(account, balance).charge_refusal_text(quote.guarantee, event)
                 )
             if sealed is not None:
                 earlier = sealed_charges_of_entries(lines.lines_of_account(account, None))
@@ -324,26 +357,21 @@ class Ledger:
         with self._chain.read_transaction() as lines:
             return () if lines is None else lines.account_names()
 
-    def chain_end(self) -> End:
-        """The current end of the chain."""
-        with self._chain.read_transaction() as lines:
-            return End() if lines is None else lines.end_of_chain()
-
     def verify_and_count_entries(self, remembered: Sequence[End] = ()) -> int:
         """Walks the chain and returns the number of entries; raises `LedgerDamaged` naming the first bad one.
 
         Detects any altered, missing or reordered inner entry, and any balance that does not follow. `remembered` are
-        earlier ends, for example of receipts: if one of them, or this machine's, is missing, the ledger was replaced.
+        earlier ends, for example of receipts: if one of them is missing, the ledger was replaced.
         """
         return self._chain.verify_and_count_entries(remembered)
 
     def hold_named_lock(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock of this name on a server; `BadInput` names the process that runs `what` and holds it."""
-        return self._chain.hold_named_lock(name, what)
+        return self._chain.chain.hold_lock_or_refuse(name, what)
 
     @contextmanager
     def _write_transaction_creating_ledger(self, account: str) -> Iterator[Lines]:
-        """A transaction on a ledger, created if missing unless this machine remembers one at its place."""
+        """A transaction on a ledger, created if missing unless another one lay at its place."""
         if not (account and account.isprintable()):
             raise BadInput(f"Expected account={account!r} to be a name.")
         self._chain.create_if_missing()
@@ -359,16 +387,6 @@ class Ledger:
             if lines is None:
                 raise BadInput(_NOT_OPEN.format(account=account))
             yield lines, _account_balance(lines, account)
-
-
-def _remembered_accounts_with_data(memory: Memory, data: Fingerprint) -> Iterator[str]:
-    """The accounts that a memory has with a file of these data; a fact that cannot be read refuses nothing."""
-    for fact in memory.facts:
-        with suppress(*DAMAGE):
-            if fact["kind"] == Kind.DATA:
-                relation = data.relation_to_other(Fingerprint.from_json(fact["body"]))
-                if relation in (Relation.SAME, Relation.SHARED):
-                    yield fact["account"]
 
 
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."

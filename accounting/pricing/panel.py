@@ -1,7 +1,7 @@
 """Prices of events by several accountants at once.
 
-Every accountant on a panel gives an upper bound, so the smallest bound at a delta fixed beforehand is an upper bound
-too. Bounds that contradict each other are not reported at all.
+The price is that of `accounting/upper_bounds.py`. An accountant that the user names raises it to its own upper bound,
+or to the smallest of several. Others are compared with it, and bounds that contradict each other are not reported.
 """
 
 from __future__ import annotations
@@ -11,55 +11,37 @@ from dataclasses import dataclass, field
 
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.notation import text_with_all_digits
-
-ATTACK = "an attack"
-"""The name of the explicit attack, among those who prove a lower bound."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quote:
-    """The price of an event: the claim, and each accountant's answer.
-
-    `bounds` maps an accountant to its upper bound on the whole, `refusals` one to the reason why it has none for a
-    part, `parts` a population (training, validation) to its share of the claim, by the accountant that is tightest
-    there; the claim is the largest part. `bounds_by_part` maps a population to the upper bound of each accountant that
-    has one there: bounds on the whole that agree may be those on one population alone.
-
-    `lower` is the largest proven lower bound on the true epsilon, 0 if there is none, and `lower_by` names its proof.
-    `attack` is that by an explicit attack on the whole procedure (an aligned canary, the worst score).
-    """
-
-    guarantee: Guarantee
-    claimed_by: str
-    bounds: Mapping[str, float]
-    refusals: Mapping[str, str] = field(default_factory=dict)
-    parts: Mapping[str, float] = field(default_factory=dict)
-    bounds_by_part: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    lower: float = 0.0
-    lower_by: str = ATTACK
-    attack: float = 0.0
-
-    @property
-    def epsilon(self) -> float:
-        """The claimed upper bound."""
-        return self.guarantee.epsilon
+from dpsweep.accounting.upper_bounds import (
+    ATTACK,
+    MOST_KEPT,
+    TRUSTED,
+    Quote,
+    bounds_and_refusals,
+    key_of_price,
+    tightest_bound_of_parts,
+    upper_bound,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The accountants that may make the claim, and the witnesses that only cross-check it.
+    """The accountants that a user names, and the witnesses that only cross-check the price.
 
-    *Guarantee*: `quote` is an upper bound; it raises `AccountantsDisagree` when one accountant's lower bound lies above
-    another's upper bound, and `UnsupportedEvent` when no accountant that may claim can bound the event.
+    *Guarantee*: `quote` is never below `upper_bound`. It is the smallest bound of `claimants`, where that is above it.
+    It raises `AccountantsDisagree` when one accountant's lower bound lies above another's upper bound, and
+    `UnsupportedEvent` when no accountant that is named, or no theorem that is trusted, can bound the event.
     """
 
     claimants: tuple[Accountant, ...]
     witnesses: tuple[Accountant, ...] = ()
+    _quotes: dict[object, Quote] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Those that were asked for: a charge asks for its plan's once more, and half of its time is the lower bounds'."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "claimants", tuple(self.claimants))
@@ -68,17 +50,35 @@ class Panel:
             raise ValueError(f"Expected claimants={self.claimants} to hold at least one accountant.")
 
     def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
-        """The claim alone, without witnesses, for calibration, which evaluates it many times."""
-        claims, refusals = _bounds_and_refusals(self.claimants, event, delta, adjacency)
-        return max(bound for _, bound in _tightest_bounds_by_population(claims, refusals, event).values())
+        """The claim alone, without witnesses, for calibration, which evaluates it many times.
+
+        On coarser grids, or at fewer orders, PLD and RDP may be below the price in the last digits.
+        """
+        claims, refusals = bounds_and_refusals(self.claimants, event, delta, adjacency)
+        named = max(bound for _, bound in tightest_bound_of_parts(claims, refusals, event).values())
+        if all(isinstance(one, (Pld, Rdp)) for one in self.claimants):
+            return named
+        return max(named, upper_bound(event, delta, adjacency))
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim, with all further values that a report shows beside it."""
-        claims, refusals = _bounds_and_refusals(self.claimants, event, delta, adjacency)
-        tightest = _tightest_bounds_by_population(claims, refusals, event)
-        claim = max(bound for _, bound in tightest.values())
-        opinions, unsupported = _bounds_and_refusals(self.witnesses, event, delta, adjacency)
-        voices = opinions | claims
+        key = key_of_price(event, delta, adjacency), unit
+        if key not in self._quotes:
+            if len(self._quotes) >= MOST_KEPT:
+                self._quotes.clear()
+            self._quotes[key] = self._quote(event, delta, adjacency, unit)
+        return self._quotes[key]
+
+    def _quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str) -> Quote:
+        claims, refusals = bounds_and_refusals(self.claimants, event, delta, adjacency)
+        named = tightest_bound_of_parts(claims, refusals, event)
+        least = tightest_bound_of_parts(*bounds_and_refusals(TRUSTED, event, delta, adjacency), event)
+        claimed = {part: max(one, least[part], key=lambda bound: bound[1]) for part, one in named.items()}
+        claim = max(bound for _, bound in claimed.values())
+        voices, unsupported = bounds_and_refusals(self.witnesses, event, delta, adjacency)
+        voices |= claims
+        for part, (name, bound) in claimed.items():
+            voices[name] = voices.get(name, {}) | {part: bound}
         whole = {name: parts for name, parts in voices.items() if parts.keys() == event.events_by_population.keys()}
         bounds = {name: max(parts.values()) for name, parts in whole.items()}
         bounds_by_part = {
@@ -90,10 +90,10 @@ class Panel:
         alone = (name for name in claims if bounds.get(name) == claim)
         return Quote(
             guarantee=Guarantee(epsilon=claim, delta=delta, adjacency=adjacency, unit=unit),
-            claimed_by=next(alone, None) or " and ".join(dict.fromkeys(name for name, _ in tightest.values())),
+            claimed_by=next(alone, None) or " and ".join(dict.fromkeys(name for name, _ in claimed.values())),
             bounds=bounds,
             refusals=unsupported | refusals,
-            parts={part: bound for part, (_, bound) in tightest.items()},
+            parts={part: bound for part, (_, bound) in claimed.items()},
             bounds_by_part=bounds_by_part,
             lower=lower[lower_by],
             lower_by=lower_by,
@@ -131,36 +131,6 @@ class Panel:
             for name in (ATTACK, *(voice.name for voice in able if isinstance(voice, Pld))):
                 proven[name] = max(proven.get(name, 0.0), lowers[name])
         return proven
-
-
-def _bounds_and_refusals(
-    accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
-) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Each accountant's bounds for the populations that it can bound, and the reasons of those that refuse one."""
-    claims: dict[str, dict[str, float]] = {}
-    refusals: dict[str, str] = {}
-    for accountant in accountants:
-        for name, part in event.events_by_population.items():
-            try:
-                bound = accountant.epsilon(part, delta, adjacency)
-            except UnsupportedEvent as refusal:
-                refusals.setdefault(accountant.name, str(refusal))
-            else:
-                claims.setdefault(accountant.name, {})[name] = bound
-    return claims, refusals
-
-
-def _tightest_bounds_by_population(
-    claims: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str], event: PlanEvent
-) -> dict[str, tuple[str, float]]:
-    """The tightest bound on each population, and its accountant; populations are disjoint, so each may have its own."""
-    tightest = {}
-    for part in event.events_by_population:
-        able = [(name, bounds[part]) for name, bounds in claims.items() if part in bounds]
-        if not able:
-            raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
-        tightest[part] = min(able, key=lambda one: one[1])
-    return tightest
 
 
 def _check_lower_below_upper_bounds(who: str, lower: float, bounds: Mapping[str, float]) -> None:

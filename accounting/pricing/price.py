@@ -27,8 +27,9 @@ from dpsweep.accounting.events.build import (
     steps_and_noise_of_epoch,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile, Worst
+from dpsweep.accounting.upper_bounds import Quote
 
 DEFAULT_PANEL = Panel(claimants=(Pld(), Rdp()))
 """The tighter of two upper bounds, as under `accountant=auto`."""

@@ -9,10 +9,11 @@ from dpsweep.accounting.cautions import is_accepted_delta, is_large_delta
 from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
-from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.records.plan import Plan, Trial, priced_events_of_runs
 from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.upper_bounds import Quote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,8 @@ class PricedPlan:
             shared=plan.has_shared_subsamples,
         )
 
-    def event_and_quote_of_one_more_attempt_each(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
-        """The event and the price of one more attempt at each of these trials, which may include the final run."""
+    def points_of_retry(self, trials: Sequence[Trial]) -> tuple[PlanEvent, ...]:
+        """The points of one more attempt at each of these trials, which may include the final run."""
         plan, finals = self.plan, {trial.id for trial in self.plan.final_runs}
         search = [trial.event for trial in trials if trial.id not in finals]
         first, *others = priced_events_of_runs(search, shared=plan.has_shared_subsamples) or [
@@ -78,5 +79,9 @@ class PricedPlan:
                 first = replace(
                     first, final=trial.event if first.final is None else first.final.composed_with(trial.event)
                 )
-        event = self.rule.event([first, *others])
-        return event, self.panel.quote(event, plan.delta, plan.adjacency, plan.unit)
+        return first, *others
+
+    def quote_retry(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
+        """The event and the price of one more attempt at each of these trials."""
+        event = self.rule.event(self.points_of_retry(trials))
+        return event, self.panel.quote(event, self.plan.delta, self.plan.adjacency, self.plan.unit)

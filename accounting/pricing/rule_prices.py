@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.upper_bounds import Quote
 
 BEST_SHARE = 0.1
 """`chance_of_best` is the chance of having tried one of this share of the points, the best ones."""

@@ -14,12 +14,12 @@ from typing import Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, no_access, to_json
+from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
-from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import (
     cheapest_rule_label,
@@ -36,6 +36,7 @@ from dpsweep.accounting.selection.interface import (
     SelectionRule,
     rule_from_config,
 )
+from dpsweep.accounting.upper_bounds import Quote
 
 AUTO = "auto"
 """The tuning that chooses a rule."""
@@ -161,12 +162,12 @@ def search_priced_with_card(
     adjacency = budget.adjacency
 
     def epsilon_at_noise(noise: float) -> float:
-        query = Card(noise_std=noise, counts=card.counts).event_with_query(PlanEvent(training=no_access()), adjacency)
-        return panel.epsilon(query, delta, adjacency)
+        query = Card(noise_std=noise, counts=card.counts).query(adjacency)
+        return panel.epsilon(PlanEvent(training=query or no_access()), delta, adjacency)
 
     noise = 0.0 if card.exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon)
     priced = Card(noise_std=noise, counts=0 if card.exact else card.counts, threshold=card.threshold)
-    event = priced.event_with_query(search.event, adjacency)
+    event = replace(search.event, sealed=priced.query(adjacency))
     return replace(search, event=event, quote=panel.quote(event, delta, adjacency, budget.unit), card=priced)
 
 
@@ -174,8 +175,7 @@ def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> 
     """The distinct events of runs alone under a rule: of the final run where a trial has one."""
     distinct = {}
     for event in (rule.event_of_run_alone((trial.final or trial).event) for trial in trials):
-        forms = {name: to_json(part) for name, part in event.events_by_population.items()}
-        distinct[short_digest_of_json(forms)] = event
+        distinct[short_digest_of_json(event.to_json())] = event
     return list(distinct.values())
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +37,7 @@ from dpsweep.accounting.codec import (
 )
 from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, no_access, noisy_table
 from dpsweep.accounting.events.rounded_noise import with_rounded_counts
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.private_store import PRIVATE
@@ -97,12 +97,11 @@ class Card(Stored):
         """Whether the query reads public records, and has no price."""
         return not self.noise_std
 
-    def event_with_query(self, event: PlanEvent, adjacency: Adjacency) -> PlanEvent:
-        """The event of a search, with the query beside it."""
+    def query(self, adjacency: Adjacency) -> DpEvent | None:
+        """The event of the query; None if it reads public records."""
         if self.is_exact:
-            return replace(event, sealed=None)
-        query = noisy_table(noise_std=self.noise_std, adjacency=adjacency)
-        return replace(event, sealed=with_rounded_counts(query, self.counts))
+            return None
+        return with_rounded_counts(noisy_table(noise_std=self.noise_std, adjacency=adjacency), self.counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +257,7 @@ def require_priced_card(plan: Plan) -> None:
         is_priced = plan.event.sealed is None
     else:
         is_readable = sealed is not None and (not card.is_exact or may_card_be_exact(sealed.parts, plan.budget))
-        none = PlanEvent(training=no_access())
-        charged, own = replace(none, sealed=plan.event.sealed), card.event_with_query(none, plan.adjacency)
+        charged, own = (PlanEvent(training=one or no_access()) for one in (plan.event.sealed, plan.query_of_card))
         is_priced = is_readable and charged.is_same_as(own)
     if not is_priced:
         raise BadInput(f"Expected the card of plan {plan.id} to be the one that its price is for.")

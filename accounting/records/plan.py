@@ -32,7 +32,7 @@ from dpsweep.accounting.durable_files import (
 )
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, StoredPlanEvent
 from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
@@ -404,15 +404,15 @@ class Plan(Stored):
         """The event of the search alone, as its rule composes it."""
         return replace(self.event, sealed=None)
 
+    @property
+    def query_of_card(self) -> DpEvent | None:
+        """The event of the card's query; None without a card, and for one on public records."""
+        return None if self.card is None else self.card.query(self.adjacency)
+
     @cached_property
     def sealed_charge(self) -> SealedCharge | None:
         """What a charge of the plan says of sealed parts; None if its runs leave no unit out."""
         return sealed_charge_of_config(self.trials[0].config, with_card=self.card is not None)
-
-    def sealed_charge_of_event(self, event: PlanEvent) -> SealedCharge | None:
-        """What the charge of an event says of sealed parts: the whole plan's pays for its card, others for none."""
-        charge = self.sealed_charge
-        return charge if charge is None or event is self.event else replace(charge, card=None)
 
     @property
     def has_public_data(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.audit_record import AUDIT_FILE
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner
@@ -99,7 +98,7 @@ class SweepFolder:
     @property
     def audit_record_path(self) -> Path:
         """What `dpsweep audit` found, on records that nobody's privacy depends on."""
-        return self.root / AUDIT_FILE
+        return self.root / "audit.json"
 
     @property
     def logged_runs_path(self) -> Path:

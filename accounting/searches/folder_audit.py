@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
 from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
@@ -35,11 +36,12 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     """Checks plan, charge and results of one sweep folder; returns a sentence or raises the first contradiction.
 
     It checks the plan's hash, that the plan says of its data what their account does (private, or declared public),
-    that its event is the rule's event over its trials, that the ledger charged this event, that every receipt and
-    result belongs to its trial, that every attempt with a result was started and charged, that no result changed after
-    its attempt ended, that each run matches its declaration, that the final run is the one that was started, that the
-    release has the winner in the ledger, that the curator's opening opens its commitment, and that release and export
-    have the files of a manifest line. If a secret draw or a sampler determines the runs, there must be no other run.
+    that its event is the rule's event over its trials, that the ledger charged this event, at what it costs, that every
+    receipt and result belongs to its trial, that every attempt with a result was started and charged, that no result
+    changed after its attempt ended, that each run matches its declaration, that the final run is the one that was
+    started, that the release has the winner in the ledger, that the curator's opening opens its commitment, and that
+    release and export have the files of a manifest line. If a secret draw or a sampler determines the runs, there must
+    be no other run.
     """
     with turn_read_errors_into_refusal(f"the sweep in {root}"):
         return _verify_sweep_folder_and_describe(root, ledger)
@@ -57,6 +59,7 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
                 "with runs or a release: they were charged in another ledger (DPSWEEP_LEDGER)."
             )
         return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
+    require_paid_charges(statement, plan.id)
     declared = require_plan_charge_body(charges[0]).plan_event
     paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event_without_card, plan.priced_events)
     if declared is None or not declared.is_same_as(plan.event) or not paid:

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import FINAL, DpEvent, PlanEvent, to_json
+from dpsweep.accounting.events.build import FINAL, DpEvent, PlanEvent
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form, class_name_as_written
 
 
@@ -265,7 +265,11 @@ class SelectionRule(Checked, ABC):
         return self.event([one if self.final_run_terms is None else replace(one, final=one.final or one)] * points)
 
     def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
-        """Whether `event` is the price of a plan under this rule over these points.
+        """Whether `event` is the price of a plan under this rule over these points."""
+        return self.prices(event, trials)
+
+    def prices(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+        """Whether `event` is that of a search over these points.
 
         The parameters of a law of tries may differ in their last digits: other machines compute some differently.
         """
@@ -374,7 +378,7 @@ def _event_form_to_twelve_digits(event: PlanEvent) -> Any:
             return [round_computed_numbers(one) for one in form]
         return float(f"{form:.12g}") if key in _COMPUTED and isinstance(form, float) else form
 
-    return {name: round_computed_numbers(to_json(part)) for name, part in event.events_by_population.items()}
+    return round_computed_numbers(event.to_json())
 
 
 _COMPUTED = frozenset({"eta", "gamma", "mean", "delta2"})

@@ -17,7 +17,6 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from scipy.optimize import brentq
 
-from dpsweep.accounting.accountants.classical import Classical
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
@@ -143,7 +142,7 @@ class Numbers:
 
     def events(self) -> str:
         """Which accountant has a bound for which events: a mark for add or remove, one for replace."""
-        accountants = (Pld(), Rdp(), Prv(), Classical())
+        accountants = (Pld(), Rdp(), Prv())
         names: dict[tuple[str, ...], list[str]] = {}
         for name, event in EVENTS.items():
             names.setdefault(tuple(_able(accountant, event) for accountant in accountants), []).append(name)

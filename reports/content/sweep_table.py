@@ -24,6 +24,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.card import CardAnswer
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
@@ -268,7 +269,7 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
     """Reads a sweep folder and the ledger that charged it.
 
     Raises `BadInput` if the folder has no plan or the ledger no charge of the plan, `LedgerDamaged` if the ledger's
-    chain does not verify.
+    chain does not verify or a charge of the plan is below its price, `UnderCharged` if it is by this version alone.
     """
     if not (folder / "plan.json").is_file():
         raise BadInput(f"Expected output={folder} to be the folder of a sweep, with a plan.json.")
@@ -281,6 +282,7 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
             f"Expected plan {plan_id} in {folder} to be charged on {plan.account} in this ledger: it was only "
             "planned, or charged in another ledger (DPSWEEP_LEDGER)."
         )
+    require_paid_charges(account, plan_id)
     runs = search_for_plan(plan, SweepFolder(root=folder)).read_runs_and_winner(account)
     part = account.attempts_of_plan(plan_id).part_of_card
     answer = None if part is None else SweepFolder(root=folder).card_files(part).answer

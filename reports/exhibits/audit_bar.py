@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsweep.accounting.audit_record import AUDIT_FILE, FALSE_ALARM, AuditRecord, Compared
+from dpsweep.accounting.audit.record import FALSE_ALARM, AuditRecord, Compared
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
 
-SOURCE = f"{AUDIT_FILE}, written by `dpsweep audit`"
+SOURCE = "audit.json, written by `dpsweep audit`"
 NOTE = (
     "The methods of this sweep were trained and scored on generated records, and what they released was computed "
     "again: sums by a loop over single records, batches and noise by their laws. Nothing here depends on the data. "

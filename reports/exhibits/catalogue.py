@@ -6,7 +6,7 @@ To add an exhibit, write a module beside this one that makes it, and add a line 
 
 from __future__ import annotations
 
-from dpsweep.accounting.audit_record import read_audit_of_plan_or_none
+from dpsweep.accounting.audit.record import read_audit_of_plan_or_none
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill

@@ -31,7 +31,6 @@ from dpsweep.reports.pages.release import (
     claim_of_release_page,
     compose_release_page,
     hold_release_lock,
-    publish_interrupted_release,
     record_release_and_rename_folder,
     write_release_while_locked,
 )
@@ -129,8 +128,6 @@ def _write_export_while_locked(folder: Path, ledger: Ledger, formats: Sequence[R
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
     release = write_release_while_locked(folder, ledger, formats).parent
     sweep = table.read_sweep(folder, ledger)
-    if publish_interrupted_release(sweep, partial, target, ledger):
-        return target / CARD
     page = compose_release_page(sweep)
     claim = claim_of_release_page(
         sweep, page, read_commitment(release) or "", ReleasedModel.from_release_folder(release)

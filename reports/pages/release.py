@@ -27,7 +27,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import Opening
-from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE, ReleasedFiles, ReleasedWinner
+from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
@@ -116,8 +116,6 @@ def write_release_while_locked(
     curator = refuse_link(SweepFolder(root=folder).curator_folder)
     with turn_read_errors_into_refusal(f"the sweep in {folder}"):
         sweep = table.read_sweep(folder, ledger)
-        if publish_interrupted_release(sweep, partial, target, ledger):
-            return target / FILE
         page = compose_release_page(sweep)
         verify_unchanged_results_and_weights(sweep.plan, folder, ledger)
         opening = Opening.from_ledger(ledger, sweep.plan.account, sweep.plan_id)
@@ -179,22 +177,6 @@ def record_release_and_rename_folder(sweep: Sweep, partial: Path, target: Path, 
     with suppress(FileNotFoundError):
         shutil.rmtree(target)
     partial.rename(target)
-
-
-def publish_interrupted_release(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> bool:
-    """Publishes the files that a killed command announced to the ledger's witness; False unless they are there.
-
-    No others may be published, and they have the day on which they were made.
-    """
-    announced = sweep.account.attempts_of_plan(sweep.plan_id).pinned.get(target.name)
-    if (
-        announced is None
-        or not (partial / WINNER_FILE).exists()
-        or ReleasedFiles.from_folder(partial).manifest_digest != announced
-    ):
-        return False
-    record_release_and_rename_folder(sweep, partial, target, ledger)
-    return True
 
 
 def compose_release_page(sweep: Sweep) -> Page:

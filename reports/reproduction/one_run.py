@@ -10,11 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsweep.accounting.accountants.classical import Classical, dp_sgd_noise_std_by_lecture_theorem
-from dpsweep.accounting.accountants.gaussian_limit import (
-    dp_sgd_epsilon_by_closed_renyi_formula,
-    dp_sgd_epsilon_by_gaussian_limit,
-)
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Conversion, Rdp
@@ -29,6 +24,11 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
+from dpsweep.reports.reproduction.classical import Classical, dp_sgd_noise_std_by_lecture_theorem
+from dpsweep.reports.reproduction.gaussian_limit import (
+    dp_sgd_epsilon_by_closed_renyi_formula,
+    dp_sgd_epsilon_by_gaussian_limit,
+)
 
 RECORDS, BATCH, EPOCHS, DELTA = 50_000, 1000, 100, 1e-5
 RATE, STEPS = BATCH / RECORDS, EPOCHS * RECORDS // BATCH

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import SMALL_DELTA, AuditRecord, Compared, false_alarm_of_each
+from dpsweep.accounting.audit.noise_law import ReleasedNoise
+from dpsweep.accounting.audit.record import SMALL_DELTA, AuditRecord, Compared, false_alarm_of_each
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events.build import PlanEvent, noise_std_of_noisy_table
 from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
-from dpsweep.accounting.lower_bounds.one_run import best_bound, guess_coins
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.sweeper.audit.one_run import best_bound, guess_coins
 from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset, make_model, make_training_run

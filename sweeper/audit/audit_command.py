@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import FALSE_ALARM, AuditRecord, false_alarm_of_each
+from dpsweep.accounting.audit.record import FALSE_ALARM, AuditRecord, false_alarm_of_each
 from dpsweep.accounting.errors import ContractBroken, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up

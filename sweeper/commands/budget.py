@@ -1,4 +1,4 @@
-"""`dpsweep budget ...`: shows, opens, raises, closes, charges, verifies and restores accounts, and records changes.
+"""`dpsweep budget ...`: shows and changes accounts, verifies the ledger, and keeps its mirrors.
 
 A verb that changes an account needs its data set, by the name that `dataset=` takes or by the account's name. A command
 that cannot be parsed completely changes nothing.
@@ -20,6 +20,7 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.printing import print_error, print_help, print_line, print_lines
 from dpsweep.accounting.records.sweep_folder import require_sweep_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
@@ -29,7 +30,6 @@ from dpsweep.accounting.searches.folder_audit import (
     verify_sweep_folder_and_describe,
 )
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
-from dpsweep.sweeper.commands.restore import restore_ledger
 from dpsweep.sweeper.planning.plan_settings import require_below_upper_limit, require_valid_epsilon_or_delta
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ def show_account(arguments: Sequence[str]) -> None:
         else ledger.account_names()
     )
     _print_statements([ledger.statement(name) for name in names], arguments)
-    if (witness := ledger.witness_name()) is not None and JSON not in arguments:
-        print_line(
-            f"{ledger.name} has the witness {witness}: without it (DPSWEEP_WITNESS) nothing is charged or launched."
-        )
+    if JSON not in arguments:
+        for path in ledger.named_mirrors():
+            print_line(f"{ledger.name} has a mirror in {path}: without it nothing is charged or launched.")
     if not names and JSON not in arguments:
         print_line(
             f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one."
@@ -155,9 +154,36 @@ def verify(arguments: Sequence[str]) -> None:
     if not entries:
         raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
     print_line(f"{ledger.name}: {entries} entries, the chain is whole.")
+    priced = sum(require_paid_charges(ledger.statement(account)) for account in ledger.account_names())
+    print_line(f"{priced} charge{'s' if priced != 1 else ''} priced again: none takes less than it costs.")
     for folder in folders:
         print_line(verify_sweep_folder_and_describe(folder, ledger))
     verify_no_attempt_ran_twice(folders)
+
+
+def mirror(arguments: Sequence[str]) -> None:
+    """`dpsweep budget mirror [FILE [--drop]]` keeps a second copy of the ledger in FILE, or begins yours again."""
+    drop, files = "--drop" in arguments, [word for word in arguments if word != "--drop"]
+    if len(files) > 1 or any(word.startswith("-") for word in files) or (drop and not files):
+        raise BadInput(f"Expected `dpsweep budget mirror {' '.join(arguments)}` to be one file, perhaps with --drop.")
+    ledger, path = Ledger(Ledger.user_ledger_place()), Path(files[0]) if files else None
+    if path is not None and drop:
+        ledger.drop_mirror(path)
+        print_line(f"{ledger.name} has no mirror in {path} from now on.")
+        return
+    ledger.name_mirror(path)
+    print_line(f"{ledger.name} has a mirror in {path or 'your state folder'}: whoever writes keeps it from now on.")
+
+
+def restore(arguments: Sequence[str]) -> None:
+    """`dpsweep budget restore` charges what only a mirror has, where a copy of the ledger went on by itself."""
+    if arguments:
+        raise BadInput(f"Expected `dpsweep budget restore` alone, got {arguments[0]}.")
+    ledger = Ledger(Ledger.user_ledger_place())
+    if sentences := ledger.restore():
+        print_lines("\n".join(sentences))
+    else:
+        print_line(f"Nothing to restore: the ledger {ledger.name} has all lines of its mirrors.")
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
@@ -167,7 +193,8 @@ VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "close": close_account,
     "charge": charge,
     "verify": verify,
-    "restore": restore_ledger,
+    "mirror": mirror,
+    "restore": restore,
 }
 
 

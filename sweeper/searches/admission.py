@@ -15,10 +15,10 @@ and a crash at any of these steps leaves a store that agrees with the ledger, or
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 from dpsweep.accounting.cautions import require_small_or_accepted_delta
 from dpsweep.accounting.errors import BadInput, BudgetRefused
@@ -29,7 +29,6 @@ from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt, void_receipts_of_attempt
 from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.pricing.alternatives import advice_sentences_for_repetition, advice_sentences_to_fit_budget
-from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.printing import print_line
@@ -39,6 +38,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import WITHOUT_SPENDING, is_rehearsal_plan
 from dpsweep.accounting.searches.interface import PlannedSearch
+from dpsweep.accounting.upper_bounds import Quote
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt
 
 
@@ -85,7 +85,7 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
         ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
         names = search.names_of_attempts_to_charge
         spares = search.number_of_unnamed_attempts_to_charge
-        charge_event_to_account(ledger, priced, ways, plan.event, priced.quote, "plan", names, spares)
+        charge_account(ledger, priced, ways, "plan", names, spares=spares)
         return search.search_and_final_runs()
     where = states_of_known_runs(search, attempts)
     repeats = {
@@ -101,12 +101,12 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     if beyond and not may_charge_again(plan, retry):
         again = tuple(trial for trial in again if trial not in beyond)
     elif beyond:
-        event, quote = priced.event_and_quote_of_one_more_attempt_each(beyond)
+        event, quote = priced.quote_retry(beyond)
         if price := _charge_and_rest_phrase(priced, ledger, event, quote):
             runs = f"{len(beyond)} run{'s are' if len(beyond) != 1 else ' is'} repeated"
             print_line(f"{runs}: this {price}.", flush=True)
         ways = partial(advice_sentences_for_repetition, priced, event)
-        charge_event_to_account(ledger, priced, ways, event, quote, "repeat", [trial.id for trial in beyond])
+        charge_account(ledger, priced, ways, "repeat", [trial.id for trial in beyond], retry=beyond)
     return where.fresh + where.interrupted + again
 
 
@@ -128,7 +128,7 @@ def killed_runs_notice(priced: PricedPlan, search: PlannedSearch, ledger: Ledger
             "before that fixes the winner."
         )
     if beyond:
-        event, quote = priced.event_and_quote_of_one_more_attempt_each(beyond)
+        event, quote = priced.quote_retry(beyond)
         refusal = ledger.statement(plan.account, plan.id).charge_refusal_text(quote.guarantee)
         price = _charge_and_rest_phrase(priced, ledger, event, quote)
         repeat = f"Another attempt at {_killed_runs_text(len(beyond))} is not paid for"
@@ -212,7 +212,7 @@ def _refuse_paid_result_with_newer_attempt(priced: PricedPlan, search: PlannedSe
     for trial in runs:
         result, started = TrialResult.read(folder.trial_folder(trial.id)), attempts.started[trial.id]
         if result is not None and result.attempt < started and result.status is Status.FINISHED:
-            plan, (_, quote) = priced.plan, priced.event_and_quote_of_one_more_attempt_each(runs)
+            plan, (_, quote) = priced.plan, priced.quote_retry(runs)
             raise BadInput(
                 f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
                 f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "
@@ -222,63 +222,46 @@ def _refuse_paid_result_with_newer_attempt(priced: PricedPlan, search: PlannedSe
             )
 
 
-def charge_event_to_account(
+def charge_account(
     ledger: Ledger,
     priced: PricedPlan,
     ways: Callable[[Statement], str],
-    event: PlanEvent,
-    quote: Quote,
     reason: str,
     names: Sequence[str],
+    *,
     spares: int = 0,
+    retry: Sequence[Trial] = (),
 ) -> None:
-    """Charges the account the price of `event`; a refusal says what would fit, by `ways` on the account.
+    """Charges the account the whole plan, or one more attempt at each trial of `retry`.
 
-    The charge pays for one attempt at each of `names`, and for `spares` attempts at any trial.
-    Raises `BadInput` if delta is 1 / units or more and was not accepted.
+    The charge pays for one attempt at each of `names`, and for `spares` attempts at any trial. A refusal says what
+    would fit, by `ways` on the account. Raises `BadInput` if delta is 1 / units or more and was not accepted.
     """
-    plan = priced.plan
+    plan, accepted = priced.plan, priced.large_accepted_delta_or_none
     require_accepted_delta(priced)
     try:
-        ledger.charge_trials_and_return_entry(
+        ledger.charge(
             plan.account,
             plan=plan.id,
             trials=names,
-            cost=quote.guarantee,
-            record=_charge_details_for_ledger(priced, event, quote, reason),
-            event=event,
+            rule=plan.rule,
+            points=priced.points_of_retry(retry) if retry else plan.priced_events,
+            delta=plan.delta,
+            opinions=priced.panel,
+            record={
+                **({} if accepted is None else {"accepted_delta": accepted}),
+                **({"final": 1} if plan.final_runs and reason == "plan" else {}),
+                "reason": reason,
+                "units": priced.units,
+            },
+            query=None if retry else plan.query_of_card,
             spares=spares,
-            sealed=plan.sealed_charge_of_event(event),
+            sealed=replace(plan.sealed_charge, card=None) if retry and plan.sealed_charge else plan.sealed_charge,
         )
-    except BudgetRefused:
-        statement = ledger.statement(plan.account, plan.id)
+    except BudgetRefused as refusal:
         hint = "" if is_rehearsal_plan(plan) else f" {WITHOUT_SPENDING}"
-        refusal = statement.charge_refusal_text(quote.guarantee)
+        statement = ledger.statement(plan.account, plan.id)
         raise BudgetRefused(f"{refusal} {ways(statement)}{hint}") from None
-
-
-def _charge_details_for_ledger(priced: PricedPlan, event: PlanEvent, quote: Quote, reason: str) -> Mapping[str, Any]:
-    accepted = (
-        {} if priced.large_accepted_delta_or_none is None else {"accepted_delta": priced.large_accepted_delta_or_none}
-    )
-    final = {"final": 1} if priced.plan.final_runs and reason == "plan" else {}
-    total = priced.panel.total_variation(event, priced.plan.adjacency)
-    return {
-        **accepted,
-        **final,
-        **({} if total is None else {"total_variation": total}),
-        "reason": reason,
-        "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
-        "claimed_by": quote.claimed_by,
-        "bounds": dict(quote.bounds),
-        "refusals": dict(quote.refusals),
-        "parts": dict(quote.parts),
-        "bounds_by_part": {part: dict(bounds) for part, bounds in quote.bounds_by_part.items()},
-        "lower": quote.lower,
-        "lower_by": quote.lower_by,
-        "attack": quote.attack,
-        "units": priced.units,
-    }
 
 
 def void_open_attempts_if_store_was_lost(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:

@@ -50,7 +50,7 @@ from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.searches.admission import (
     Retry,
-    charge_event_to_account,
+    charge_account,
     may_charge_again,
     open_account_or_check_budget,
     record_launch_and_return_nonce,
@@ -190,9 +190,7 @@ class AdmittedSecretDraw(AdmittedSearch):
                 )
             reason = "plan" if attempt == 1 else "repeat"
             ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
-            charge_event_to_account(
-                ledger, priced, ways, plan.event, priced.quote, reason, self.search_of_plan.names_of_attempts_to_charge
-            )
+            charge_account(ledger, priced, ways, reason, self.search_of_plan.names_of_attempts_to_charge)
         if lost:
             _record_start_of_search_attempt(plan, ledger)
         folder.create_folder()

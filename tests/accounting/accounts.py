@@ -6,6 +6,7 @@ import pytest
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.charges import charge_cost
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
@@ -23,9 +24,7 @@ def charge(
     ledger: Ledger, plan: str = "p", trials: tuple[str, ...] = ("a", "b"), cost: Guarantee = ONE, spares: int = 0
 ) -> str:
     record = {"reason": "plan", "epsilon": 0.0, "takes": {}}
-    return ledger.charge_trials_and_return_entry(
-        "digits", plan=plan, trials=trials, cost=cost, record=record, spares=spares
-    ).digest
+    return charge_cost(ledger, "digits", plan=plan, trials=trials, cost=cost, record=record, spares=spares).digest
 
 
 def start(ledger: Ledger, *trials: str) -> list[tuple[str, int, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.charges import charge_cost
 from tests.fork_server import SERVER, start_server
 
 BUDGET = Guarantee(epsilon=1e6, delta=0.5)
@@ -16,7 +17,7 @@ ONE = Guarantee(epsilon=1.0, delta=1e-9)
 
 
 def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE, record: dict[str, Any] | None = None) -> int:
-    return ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a"], cost=cost, record=record or {}).seq
+    return charge_cost(ledger, "digits", plan=plan, trials=["a"], cost=cost, record=record or {}).seq
 
 
 def charged(ledger: Ledger) -> set[int]:

@@ -11,7 +11,7 @@ from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import ADDITION, Ledger
-from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
+from tests.charges import charge_cost, charge_event
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=24.0, delta=3e-4)
@@ -19,23 +19,17 @@ HIGHER = Guarantee(epsilon=30.0, delta=4e-4)
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
 EVENT = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5), 20))
-OLD = "an older copy"
 
 
 def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
-    return ledger.charge_trials_and_return_entry(
-        account, plan=plan, trials=["a"], cost=ONE, record={"reason": "plan"}, event=EVENT
-    ).digest
+    one = {"plan": plan, "trials": ["a"], "record": {"reason": "plan"}}
+    if ledger.statement(account).policy == ADDITION:
+        return charge_cost(ledger, account, cost=ONE, **one).digest
+    return charge_event(ledger, account, event=EVENT, **one).digest
 
 
 def reserved(ledger: Ledger, account: str = "digits") -> dict[str, float]:
     return {name: float(amount) for name, amount in ledger.statement(account).balance.reserved.items()}
-
-
-def memory_of(ledger: Ledger) -> RememberedEnd:
-    """What this machine remembers of the ledger that it saw last at its place."""
-    identity, *_ = ledger._chain._known_places.identities_by_place().values()
-    return RememberedEnd(identity=identity, place=ledger.name)
 
 
 def kinds(ledger: Ledger) -> list[str]:

@@ -25,6 +25,7 @@ from dpsweep.accounting.notation import (
     sampling_rate_text_rounded_up,
     text_with_all_digits,
 )
+from tests.charges import charge_cost
 
 Write = Callable[[float], str]
 UP = (epsilon_text_rounded_up, delta_text_rounded_up, noise_text_rounded_up, sampling_rate_text_rounded_up)
@@ -99,7 +100,7 @@ def test_a_charge_that_misses_by_little_is_not_refused_with_twice_the_same_numbe
     ledger.open_account("digits", Guarantee(epsilon=2.0, delta=1e-4))
     cost = Guarantee(epsilon=2.0000004, delta=1e-5)
     with pytest.raises(BudgetRefused) as refusal:
-        ledger.charge_trials_and_return_entry("digits", plan="p", trials=["t"], cost=cost, record={})
+        charge_cost(ledger, "digits", plan="p", trials=["t"], cost=cost)
     assert str(refusal.value) == (
         "This costs epsilon 2.0000004 at delta 1e-5; on digits epsilon 2.0000000 of 2 and delta 0.0001 of 0.0001 "
         "are left."

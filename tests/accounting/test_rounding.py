@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dpsweep.accounting import Adjacency, price
-from dpsweep.accounting.accountants.classical import Classical
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
@@ -139,7 +138,7 @@ def test_the_first_try_above_a_threshold_costs_no_more_than_the_price() -> None:
         assert _delta(*outputs, asked) <= 1e-3
 
 
-@pytest.mark.parametrize("accountant", [Pld(), Rdp(), Prv(), Classical()], ids=lambda one: one.name)
+@pytest.mark.parametrize("accountant", [Pld(), Rdp(), Prv()], ids=lambda one: one.name)
 def test_more_numbers_never_cost_less(accountant: Accountant) -> None:
     prices = [
         accountant.epsilon(RUN if numbers is None else with_rounded_noise(RUN, numbers), 1e-5, ADD)

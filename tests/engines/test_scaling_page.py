@@ -104,7 +104,7 @@ def test_every_line_of_a_console_does_what_it_says(
             servers = stack.enter_context(postgres_site.servers_running())
             environment |= {"PGPASSFILE": servers.environment["PGPASSFILE"]}
             own = f"@127.0.0.1:{servers.pool}/"
-            for name in ("HOST/NAME", "HOST/STUDIES", "OTHERHOST/WITNESS"):
+            for name in ("HOST/NAME", "HOST/STUDIES"):
                 places[f"@{name}"] = f"{own}{postgres_site.DATABASE}"
         for number, line in enumerate(lines):
             run_line(line, number, places, environment, tmp_path)

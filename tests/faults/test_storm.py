@@ -1,9 +1,8 @@
 """A storm: kills among restored, renamed, linked, copied and deleted folders, stores and ledgers, in random order.
 
 After every stroke the same command is given, and killed or not. Whatever lies where, no look at the records is one that
-the newest ledger does not pay for. An older ledger, or none, is refused by each path that leads to it, and the newest
-one goes on from where it was. What docs/ledger.md names as not detected is no stroke: a store is only put back to
-before the last launch.
+the newest ledger does not pay for. An older ledger, or none, gets its lines back from the mirror, by each path that
+leads to it. What docs/ledger.md names as not detected is no stroke: a store is only put back to before the last launch.
 """
 
 from __future__ import annotations
@@ -123,12 +122,23 @@ class Storm:
         assert done.code in (*GOES_ON, KILLED), done.err
         self.judge()
 
+    def comes_back(self, ledger: Path | None = None) -> None:
+        """The command on an older ledger, or on none, whose lines come back from the mirror."""
+        done = self.command(at=0, ledger=ledger)
+        assert done.code in GOES_ON, f"exit code {done.code}\n{done.out}\n{done.err}"
+        self.judge()
+
     def is_refused(self, ledger: Path | None = None) -> None:
-        """The command on an older ledger, or on none: it looks at nothing, and nothing is charged there."""
+        """The command on a ledger with two names: it looks at nothing, and nothing is charged there."""
         looked = self.sandbox.looks
         done = self.command(at=0, ledger=ledger)
         assert done.code == ExitCode.LEDGER_DAMAGED, f"exit code {done.code}\n{done.out}\n{done.err}"
         assert self.sandbox.looks == looked
+
+    def mirrors(self) -> None:
+        """A command that lets the mirror have the line of a killed one, on which nothing ran."""
+        assert self.command(at=0).code in GOES_ON
+        self.judge()
 
     def judge(self) -> None:
         """Takes the present ledger as the newest, and compares with it all that was looked at."""
@@ -207,30 +217,27 @@ def folder_copied(storm: Storm) -> None:
 
 
 def ledger_restored(storm: Storm) -> None:
+    storm.mirrors()
     if (older := storm.older("ledger.sqlite")) is None:
         return killed(storm)
     storm.ledger_back_to(older.root)
-    storm.is_refused(storm.chance.choice((None, by_file_link(storm), by_folder_link(storm))))
-    storm.ledger_back_to(storm.newest.parent)
-    return storm.goes_on()
+    return storm.comes_back(storm.chance.choice((None, by_file_link(storm), by_folder_link(storm))))
 
 
 def ledger_restored_and_renamed(storm: Storm) -> None:
+    storm.mirrors()
     if (older := storm.older("ledger.sqlite")) is None:
         return killed(storm)
     storm.ledger_back_to(older.root)
     renamed(storm)
-    storm.is_refused()
-    storm.ledger_back_to(storm.newest.parent)
-    return storm.goes_on()
+    return storm.comes_back()
 
 
 def ledger_deleted(storm: Storm) -> None:
+    storm.mirrors()
     for path in storm.ledger_files:
         path.unlink()
-    storm.is_refused()
-    storm.ledger_back_to(storm.newest.parent)
-    storm.goes_on()
+    storm.comes_back()
 
 
 def ledger_with_two_names(storm: Storm) -> None:

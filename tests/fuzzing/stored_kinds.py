@@ -9,17 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.durable_files import FORMAT
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.bodies import read_body
+from dpsweep.accounting.ledger.mirror import KnownPlace
 from dpsweep.accounting.ledger.private_store import LAST_FOLDER_FILE, LAUNCH_FILE, PrivateStore
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
-from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
@@ -86,13 +84,6 @@ def event_forms() -> tuple[Any, ...]:
         *searches,
     ]
     return tuple(events.to_json(event) for event in ours)
-
-
-def _read_memory(path: Path) -> Any:
-    """What this machine remembers of a ledger at that path."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RememberedEnd, "path", path)
-        return RememberedEnd(identity="a" * 32, place="ledger").read()
 
 
 def _read_event(path: Path) -> Any:
@@ -259,11 +250,11 @@ KINDS: Mapping[str, StoredKind] = {
         write=lambda proposals: {"plan": "7beb1ecff388", "proposals": list(proposals)},
         strict=True,
     ),
-    "memory": StoredKind(
-        file="memory.json",
-        examples=lambda: ({"entries": 3, "head": "1" * 64, "balances": {"digits": {"closed": False}}, "facts": []},),
-        read=_read_memory,
-        write=lambda memory: memory.to_json(),
+    "place": StoredKind(
+        file="ledger.place",
+        examples=lambda: ({"place": "ledger", "identity": "a" * 32},),
+        read=KnownPlace.read,
+        write=KnownPlace.to_json,
         strict=True,
     ),
     "live": StoredKind(file=LIVE_PAGE, examples=_live_files, read=_read_live_file, write=LiveFile.to_json, strict=True),

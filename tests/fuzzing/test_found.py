@@ -56,7 +56,6 @@ EVENTS: dict[str, Any] = {
     "neighbours that nobody knows": {"type": "StatedGaussianDpEvent", "noise_multiplier": 1.0, "adjacency": "other"},
 }
 DRAW = {"plan": "0" * 12, "attempt": 1, "tries": [0, 1]}
-MEMORY = {"entries": 3, "head": "1" * 64}
 OPEN = {
     "epsilon": 24,
     "delta": 1e-5,
@@ -76,8 +75,8 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "half a point": ("proposals", {"plan": "7beb1ecff388", "proposals": [0.5]}),
     "a launch that is a list": ("launch", {"nonce": ["1" * 32]}),
     "a launch without end": ("launch", {"nonce": DEEP}),
-    "a chain without end": ("memory", MEMORY | {"entries": math.inf}),
-    "a memory without end": ("memory", MEMORY | {"balances": DEEP}),
+    "a place without a ledger": ("place", {"place": "ledger", "identity": math.inf}),
+    "a place without end": ("place", {"place": DEEP, "identity": "a" * 32}),
     "a budget that is true": ("entry", {"kind": "open", "body": OPEN | {"epsilon": True}}),
     "a plan that is shared by number": ("plan", KINDS["plan"].examples()[0] | {"shared": 0}),
     "a target in words": ("plan", KINDS["plan"].examples()[0] | {"target_epsilon": "2"}),

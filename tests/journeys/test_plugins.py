@@ -47,7 +47,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.audit_record import AuditRecord
+from dpsweep.accounting.audit.record import AuditRecord
 from dpsweep.trainers.features.interface import check_extractor_settings
 from dpsweep.trainers.data.published_files import Published
 

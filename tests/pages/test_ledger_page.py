@@ -15,6 +15,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import DIVERGENCE, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.budget import VERBS
+from tests.charges import charge_cost
 from tests.databases import Server
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +86,7 @@ def test_the_role_of_the_page_adds_lines_and_can_do_nothing_else(server: Server)
     statements = PAGE.partition("```sql\n")[2].partition("```")[0]
     place.run(*statements.replace("SCHEMA public", f"SCHEMA {schema}").replace("sweeps", f"{schema}_role").split(";\n"))
     ledger = Ledger(server.address(schema, f"{schema}_role"))
-    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a"], cost=ONE, record={"reason": "plan"})
+    charge_cost(ledger, "digits", plan="p", trials=["a"], cost=ONE, record={"reason": "plan"})
     ledger.open_account("mnist", Guarantee(epsilon=10.0, delta=1e-4))
     assert ledger.verify_and_count_entries() == 3
     for forbidden in (*place.unguard, "UPDATE entries SET plan = 'q'", "DELETE FROM entries", "DROP TABLE entries"):

@@ -36,6 +36,7 @@ from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.exhibits import prices
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
+from tests.charges import charge_event
 
 _PRICES: dict[tuple[Any, ...], tuple[prices.Price, ...]] = {}
 RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
@@ -216,24 +217,15 @@ def _charge(
     reason: str,
     claimants: tuple[Any, ...],
 ) -> None:
-    panel = Panel(claimants=claimants)
-    quote, total = panel.quote(event, plan.delta, plan.adjacency), panel.total_variation(event, plan.adjacency)
-    ledger.charge_trials_and_return_entry(
+    charge_event(
+        ledger,
         plan.account,
         plan=plan.id,
         trials=[trial.id for trial in trials],
-        cost=quote.guarantee,
         event=event,
-        record={
-            "rule": {"name": "composition"},
-            "claimed_by": quote.claimed_by,
-            **({} if total is None else {"total_variation": total}),
-            "bounds": dict(quote.bounds),
-            "refusals": dict(quote.refusals),
-            "parts": dict(quote.parts),
-            "bounds_by_part": {part: dict(bounds) for part, bounds in quote.bounds_by_part.items()},
-            "reason": reason,
-        },
+        delta=plan.delta,
+        panel=Panel(claimants=claimants),
+        record={"reason": reason},
     )
 
 

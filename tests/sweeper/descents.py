@@ -14,7 +14,7 @@ SWEEPER, ACCOUNTING = "dpsweep.sweeper.", "dpsweep.accounting."
 PRICING = tuple(f"{ACCOUNTING}{room}." for room in ("accountants", "lower_bounds", "pricing", "selection"))
 """The rooms that decide on a price. The others hold words, values, records and the ledger itself."""
 
-CHARGE = ("dpsweep.accounting.ledger.ledger", "charge_trials_and_return_entry")
+CHARGE = ("dpsweep.accounting.ledger.ledger", "charge")
 
 
 class ReachedTheCharge(BaseException):

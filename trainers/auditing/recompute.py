@@ -6,7 +6,7 @@ bounds its gradient by the formula of the method's paper; and the engine sums ag
 replaced, which may move the sum by the declared bound. Both also with clipping at the median length of these gradients.
 
 *Noise.* The reader sees the noisy means. Each, times the declared batch size, minus the exact sum, over the declared
-standard deviation is collected for the tests of `dpsweep.accounting.lower_bounds.noise_law`; two runs are trained
+standard deviation is collected for the tests of `dpsweep.accounting.audit.noise_law`; two runs are trained
 together, so that what they share is seen. *Batches* are compared with the law of the declared sampler.
 
 *Scores.* The released counts are compared with those of a loop over single records, without their noise, and their
@@ -30,9 +30,9 @@ from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from dpsweep.accounting.audit_record import Compared
+from dpsweep.accounting.audit.noise_law import ReleasedNoise
+from dpsweep.accounting.audit.record import Compared
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson

@@ -9,7 +9,6 @@ import pytest
 import yaml
 from dp_accounting.dp_event import LaplaceDpEvent
 
-from dpsweep.accounting.accountants.classical import Classical
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
@@ -45,7 +44,6 @@ ACCOUNTANTS = [
     pytest.param(Rdp(conversion=Conversion.MIRONOV), id="rdp-mironov"),
     pytest.param(Pld(), id="pld"),
     pytest.param(Prv(), id="prv"),
-    pytest.param(Classical(), id="classical"),
 ]
 ACCOUNTANTS += [
     pytest.param(one, id=one.name)

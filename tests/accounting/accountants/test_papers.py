@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.accountants import gaussian_limit as history
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.reports.reproduction import gaussian_limit as history
 from dpsweep.reports.reproduction import honest_tuning, one_run
 from dpsweep.reports.reproduction.honest_tuning import (
     OPTIMIZERS,
@@ -93,9 +93,9 @@ def test_what_is_no_bound_is_never_charged() -> None:
     """Only the papers' tables read it: no accountant or rule, no trainer, no report, no sweep, no configuration."""
     sources = [path for package in ("accounting", "trainers", "reports") for path in (ROOT / package).rglob("*.py")]
     decisive = [*(ROOT / "conf").rglob("*.yaml"), *(ROOT / "sweeper").rglob("*.py")]
-    quoted = ("dpsweep.accounting.accountants.gaussian_limit", "import history", "proposition_e3", "gaussian_limit")
+    quoted = ("dpsweep.reports.reproduction.gaussian_limit", "import history", "proposition_e3", "gaussian_limit")
     assert naming(sources, quoted) == {
-        "accounting/accountants/gaussian_limit.py",
+        "reports/reproduction/gaussian_limit.py",
         "reports/reproduction/one_run.py",
     }
     assert naming(decisive, (*quoted, "import one_run", "dpsweep.reports.reproduction.one_run")) == set()

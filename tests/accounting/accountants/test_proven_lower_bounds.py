@@ -28,8 +28,9 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.pricing.panel import ATTACK, Panel
+from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.profiles.privacy_loss import directions_of_poisson_step
+from dpsweep.accounting.upper_bounds import ATTACK
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 BOTH = (ADD, REPLACE)

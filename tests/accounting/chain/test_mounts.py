@@ -12,6 +12,7 @@ from dpsweep.accounting.chain.sqlite_file import Mount, mount_of_path, parse_mou
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.charges import charge_cost
 
 TABLE = r"""
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -90,7 +91,7 @@ def test_a_ledger_that_lies_there_is_read_and_not_written(remote: Path) -> None:
     moved = Ledger(remote / "remote" / "ledger.sqlite")
     assert moved.statement("digits").budget == BUDGET
     with pytest.raises(BadInput, match="network file system"):
-        moved.charge_trials_and_return_entry("digits", plan="p", trials=["a"], cost=BUDGET, record={})
+        charge_cost(moved, "digits", plan="p", trials=["a"], cost=BUDGET)
     assert moved.verify_and_count_entries() == 1
 
 

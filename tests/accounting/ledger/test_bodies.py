@@ -35,11 +35,8 @@ from dpsweep.accounting.ledger.bodies import (
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
-from dpsweep.accounting.ledger.witness import VARIABLE
-from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
-from dpsweep.accounting.restoration.restored_lines import Receipts
+from tests.charges import charge_cost, charge_event
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -51,19 +48,10 @@ FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
 EVENT = PlanEvent(training=gaussian(noise_multiplier=2.0), validation=repeat(gaussian(noise_multiplier=4.0), 2))
 _DIGEST = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{32})\b")
 """A digest, or a ledger's identity."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+\+00:00")
 
 OPENED = Opened(budget=BUDGET, policy=Addition())
-RECORD = {
-    "reason": "plan",
-    "rule": {"kind": "composition", "name": "composition"},
-    "claimed_by": "pld",
-    "bounds": {"pld": 1.0, "rdp": float("inf")},
-    "refusals": {"prv": "no"},
-    "parts": {"training": 1.0, "validation": 0.25},
-    "attack": 0.5,
-    "units": 1797,
-    "accepted_delta": 0.05,
-}
+RECORD = {"reason": "plan", "units": 1797, "accepted_delta": 0.05}
 
 
 def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
@@ -73,7 +61,7 @@ def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
     digests: dict[str, str] = {}
 
     def numbered(text: str) -> str:
-        text = text.replace(str(path), path.name).replace(f"{path.parent}/", "")
+        text = TIME.sub("TIME", text.replace(f"{path.parent}/", ""))
         return re.sub(
             r"\b([0-9a-f]{64}|[0-9a-f]{32})\b",
             lambda match: digests.setdefault(match[0], f"digest {len(digests)}"),
@@ -89,10 +77,8 @@ def lives(ledger: Ledger, copy: Path) -> str:
     ledger.open_account("mnist", BUDGET)
     ledger.open_account("public", NO_PROMISE)
     ledger.record_data_and_return_message("digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
-    ledger.charge_trials_and_return_entry(
-        "digits", plan="p", trials=["a", "b"], cost=ONE, record=RECORD, event=EVENT, spares=1
-    )
-    ledger.charge_trials_and_return_entry("public", plan="u", trials=[], cost=NO_PROMISE, record={})
+    charge_event(ledger, "digits", plan="p", trials=["a", "b"], record=RECORD, event=EVENT, spares=1)
+    charge_cost(ledger, "public", plan="u", trials=[], cost=NO_PROMISE)
     with closing(sqlite3.connect(ledger.name)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
     ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a", "b"])
@@ -106,13 +92,11 @@ def lives(ledger: Ledger, copy: Path) -> str:
         ],
     )
     ledger.record_launch("digits", plan="p", nonce="n")
-    charge = ledger.charge_trials_and_return_entry(
-        "mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}
-    ).digest
+    charge = charge_cost(ledger, "mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
     manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
     ledger.record_release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
     sealed = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
-    ledger.charge_trials_and_return_entry("mnist", plan="s", trials=[], cost=ONE, record={}, sealed=sealed)
+    charge_cost(ledger, "mnist", plan="s", trials=[], cost=ONE, sealed=sealed)
     ledger.record_outside_cost("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     ledger.close_account("mnist")
@@ -124,29 +108,17 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Ledgers with lines of every kind, by what happened to them."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     whole, copy = tmp_path / "whole.sqlite", tmp_path / "copy.sqlite"
-    lives(Ledger(whole), copy)
-    lost = tmp_path / "lost" / "ledger.sqlite"
-    lost.parent.mkdir()
-    lives(Ledger(lost), tmp_path / "other.sqlite")
-    lost.unlink()
-    (tmp_path / "other.sqlite").rename(lost)
-    restore_ledger_and_describe(lost, backup=None, folders=[])
-    adopted = tmp_path / "adopted.sqlite"
-    with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(adopted)) as target:
-        source.backup(target)
-    receipt = Receipt(account="mnist", plan="z", trial="a", attempt=2, charge="f" * 64, entries=3, head="e" * 64)
-    sweep = Receipts(
-        folder=Path("folder"), account="mnist", plan="z", budget=BUDGET, cost=ONE, event=EVENT, receipts=(receipt,)
-    )
-    restore_ledger_and_describe(adopted, backup=whole, folders=[sweep])
-    another = tmp_path / "another.sqlite"
-    copy.rename(another)
-    restore_ledger_and_describe(another, backup=None, folders=[], as_another=True)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
-    seen = tmp_path / "seen.sqlite"
-    Ledger(seen).open_account("digits", BUDGET)
-    Ledger(seen).record_outside_cost("digits", ONE, "a pilot study")
-    return {"whole": whole, "lost": lost, "adopted": adopted, "another": another, "seen": seen}
+    ledger = Ledger(whole)
+    lives(ledger, copy)
+    ledger.name_mirror(tmp_path / "mirror.jsonl")
+    ledger.drop_mirror(tmp_path / "mirror.jsonl")
+    forked = tmp_path / "forked.sqlite"
+    copy.rename(forked)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        Ledger(forked).name_mirror(None)
+    Ledger(forked).restore()
+    return {"whole": whole, "forked": forked}
 
 
 def test_the_bytes_of_every_kind_of_line_are_those_of_format_1(books: dict[str, Path]) -> None:

@@ -13,6 +13,7 @@ from dpsweep.accounting.ledger.bodies import Charged, body_from_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
 from tests.accounting.books import BUDGET, ONE
+from tests.charges import charge_cost
 
 ASKED = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut", card=1)
 WITHOUT = replace(ASKED, card=None)
@@ -26,7 +27,7 @@ def book(tmp_path: Path) -> Ledger:
 
 
 def charge(ledger: Ledger, sealed: SealedCharge | None, plan: str = "p") -> int | None:
-    entry = ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a"], cost=ONE, record={}, sealed=sealed)
+    entry = charge_cost(ledger, "digits", plan=plan, trials=["a"], cost=ONE, sealed=sealed)
     body = body_from_json(entry.kind, entry.body)
     assert isinstance(body, Charged)
     return None if body.sealed is None else body.sealed.card

@@ -18,7 +18,7 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.profiles import privacy_loss as losses
-from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_profiles import (
     Claimed,
     Everything,
@@ -30,7 +30,6 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     invert_profile,
 )
 from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
-from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000)

@@ -22,9 +22,8 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tr
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.profiles import privacy_loss as losses
-from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
-from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import PlanEvent, gaussian
+from dpsweep.accounting.events.build import PlanEvent, gaussian, non_private
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.data_fingerprint import Content, Key
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -28,15 +28,14 @@ from dpsweep.accounting.records.commitment import (
     read_commitment,
     write_commitment,
 )
+from tests.charges import charge_event
 
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
 EVENT = PlanEvent(training=gaussian(noise_multiplier=4.0))
 
 
-def charge(ledger: Ledger, plan: str = "p", epsilon: float = 1.0, event: PlanEvent | None = EVENT, **more: Any) -> None:
-    record = {"rule": {"kind": "composition", "name": "composition"}, "reason": "plan"} | more
-    cost = Guarantee(epsilon=epsilon, delta=1e-5)
-    ledger.charge_trials_and_return_entry("digits", plan=plan, trials=("a", "b"), cost=cost, record=record, event=event)
+def charge(ledger: Ledger, plan: str = "p", event: PlanEvent = EVENT, **more: Any) -> None:
+    charge_event(ledger, "digits", plan=plan, trials=("a", "b"), event=event, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +57,7 @@ def another(folder: Path) -> Ledger:
     ledger = Ledger(folder / "another.sqlite")
     ledger.open_account("mnist", BUDGET)
     ledger.open_account("digits", BUDGET)
-    charge(ledger, plan="another", epsilon=2.0)
+    charge(ledger, plan="another", delta=2e-5)
     charge(ledger)
     return ledger
 
@@ -71,7 +70,7 @@ def test_it_is_the_hash_of_the_tag_the_salt_and_the_canonical_json(ledger: Ledge
     assert opening.commitment == expected
     (one,) = opening.charged.charges
     (entry,) = ledger.statement("digits").charges
-    assert {name: one[name] for name in ("epsilon", "delta")} == {"epsilon": 1.0, "delta": 1e-5}
+    assert {name: one[name] for name in ("epsilon", "delta")} == {"epsilon": entry.body["epsilon"], "delta": 1e-5}
     assert one["event"] == entry.body["event"]
     assert one["rule"] == entry.body["rule"]
 
@@ -89,7 +88,12 @@ def test_the_same_charge_has_the_same_commitment(ledger: Ledger, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "other",
-    [{"epsilon": 1.5}, {"event": None}, {"rule": {"kind": "threshold", "name": "threshold"}}, {"plan": "q"}],
+    [
+        {"delta": 2e-5},
+        {"event": PlanEvent(training=gaussian(noise_multiplier=5.0))},
+        {"rule": "median_of_repeats"},
+        {"plan": "q"},
+    ],
     ids=lambda other: next(iter(other)),
 )
 def test_another_charge_has_another_commitment(ledger: Ledger, tmp_path: Path, other: dict[str, Any]) -> None:
@@ -160,7 +164,7 @@ def test_a_ledger_without_the_charge_refuses_and_one_with_later_charges_agrees(l
     empty.open_account("digits", BUDGET)
     with pytest.raises(ContractBroken, match="are not those that"):
         opening.check_commitment_and_charges(opening.commitment, empty)
-    charge(ledger, reason="repeat")
+    charge(ledger, record={"reason": "repeat"})
     opening.check_commitment_and_charges(opening.commitment, ledger)
     assert Opening.from_ledger(ledger, "digits", "p").commitment != opening.commitment, (
         "a repeat is a part of the price"
@@ -193,7 +197,7 @@ def test_a_lost_key_is_not_made_anew_for_a_ledger_with_data_sets(ledger: Ledger,
 def test_an_infinite_price_has_a_commitment_too(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "public.sqlite")
     ledger.open_account("digits", Guarantee(epsilon=float("inf"), delta=0.0))
-    charge(ledger, epsilon=float("inf"))
+    charge(ledger, event=PlanEvent(training=non_private()))
     opening = Opening.from_ledger(ledger, "digits", "p")
     assert opening.charged.charges[0]["epsilon"] == "infinity"
     assert ChargedSweep.from_json(json.loads(opening.charged.canonical_json)) == opening.charged

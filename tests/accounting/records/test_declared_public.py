@@ -17,6 +17,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
+from tests.charges import charge_event
 
 NOTHING = Guarantee(epsilon=math.inf, delta=1e-4)
 PROMISE = Guarantee(epsilon=8.0, delta=1e-4)
@@ -27,12 +28,9 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger.sqlite")
 
 
-def charge(ledger: Ledger, plan: str, cost: Guarantee = NOTHING) -> None:
+def charge(ledger: Ledger, plan: str) -> None:
     event = PlanEvent(training=repeat(non_private(), 3))
-    bounds = {"RDP": math.inf}
-    ledger.charge_trials_and_return_entry(
-        "open", plan=plan, trials=["a"], cost=cost, record={"bounds": bounds}, event=event
-    )
+    charge_event(ledger, "open", plan=plan, trials=["a"], delta=NOTHING.delta, event=event)
 
 
 def test_they_take_any_number_of_charges_and_their_chain_verifies(ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from dpsweep.accounting.records.released_files import (
     ReleasedWinner,
     verify_release_files_and_describe,
 )
+from tests.charges import charge_cost
 
 FILES = {"report.html": "epsilon 2.9", "price.json": "{}", "sub/page.html": "more"}
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
@@ -37,7 +38,7 @@ def release(folder: Path, files: Mapping[str, str] = FILES, secret: str = "bits"
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.open_account("digits", Guarantee(epsilon=9.0, delta=1e-3))
-    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a"], cost=ONE, record={})
+    charge_cost(ledger, "digits", plan="p", trials=["a"], cost=ONE)
     return ledger
 
 

@@ -17,6 +17,7 @@ from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.facts import read_bill
 from dpsweep.reports.content.sweep_table import Conduct, State, first_noise_multiplier, read_sweep
+from tests.charges import charge_cost
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]
@@ -98,7 +99,7 @@ def test_other_sweeps_on_the_account_are_set_apart(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     (charge,) = made.ledger.statement(made.plan.account).charges
     cost = made.plan.budget.__class__(epsilon=1.5, delta=1e-6)
-    made.ledger.charge_trials_and_return_entry(made.plan.account, plan="another", trials=["x"], cost=cost, record={})
+    charge_cost(made.ledger, made.plan.account, plan="another", trials=["x"], cost=cost)
     bill = read_bill(read_sweep(made.folder, made.ledger))
     assert bill.others == (1.5, 1e-6)
     assert bill.epsilon == charge.body["epsilon"]

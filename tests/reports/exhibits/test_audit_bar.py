@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpsweep.accounting.audit_record import AuditRecord, Compared
+from dpsweep.accounting.audit.record import AuditRecord, Compared
 from dpsweep.reports.content.sections import Tone
 from dpsweep.reports.exhibits.audit_bar import audit_exhibit
 

@@ -17,12 +17,9 @@ import pytest
 import yaml
 
 from dpsweep.accounting.chain.hash_chain import Kind
-from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.witness import VARIABLE
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, Opening, read_commitment
-from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE, ReleasedFiles
+from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.disclosure.formats import formats_with_names
@@ -223,24 +220,6 @@ def test_a_kill_after_the_line_leaves_a_line_without_a_release(
     write_release(made.folder, made.ledger)
     assert made.ledger.statement(made.plan.account).entries == lines
     assert "Its release is the one of" in verify_sweep_folder_and_describe(made.folder, made.ledger)
-
-
-@pytest.mark.usefixtures("blank_pictures")
-def test_files_that_a_witness_saw_before_a_kill_are_published_on_another_day(
-    sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """No others may be, and those of another day have another date."""
-    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
-    ledger = Ledger(made.ledger.path)
-    with monkeypatch.context() as patch:
-        patch.setattr(SqliteSession, "commit", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            write_release(made.folder, ledger, formats_with_names(["registry"]), date(2026, 1, 2))
-    announced = ReleasedFiles.from_folder(made.folder / ".release.partial")
-    release = write_release(made.folder, ledger, formats_with_names(["registry"]), date(2026, 1, 3)).parent
-    assert ReleasedFiles.from_folder(release) == announced
-    assert "Its release is the one of" in verify_sweep_folder_and_describe(made.folder, ledger)
 
 
 def stopped(*_: object) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.reproduction.every_figure import Piece, make_figures_within_hours, training_seconds_from_plan_text
 from dpsweep.reports.reproduction.training import TrainingFailed, raise_budget_if_charged_runs_were_lost
 from dpsweep.sweeper.timing.time_estimate import rough_duration_text
+from tests.charges import charge_cost
 
 PIECES = [Piece(name=name, seconds=seconds) for name, seconds in (("a", 60.0), ("b", 7200.0), ("c", math.inf))]
 
@@ -62,8 +62,7 @@ def test_a_figures_budget_is_raised_for_lost_runs_and_for_nothing_else(tmp_path:
     ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Guarantee(epsilon=1.0, delta=1e-5)
     ledger.open_account("digits", budget)
     cost = Guarantee(epsilon=0.75, delta=1e-5)
-    event = PlanEvent(training=gaussian(noise_multiplier=2.0))
-    ledger.charge_trials_and_return_entry("digits", plan="0123abcd", trials=["t"], cost=cost, record={}, event=event)
+    charge_cost(ledger, "digits", plan="0123abcd", trials=["t"], cost=cost)
     assert not raise_budget_if_charged_runs_were_lost(["Plan 4567abcd on digits"], ledger), (
         "a plan that was never charged keeps the declared budget"
     )

@@ -38,7 +38,6 @@ WORKS = {
     "pld": {"koskela2020computing", "doroshenko2022connect"},
     "rdp": {"mironov2017renyi", "mironov2019renyi", "balle2020hypothesis"},
     "prv": {"gopi2021numerical"},
-    "classical": {"balle2018privacy", "kairouz2015composition"},
     "dp_sgd": {"abadi2016deep"},
     "dp_nsgd": {"yang2022normalized", "bu2023automatic"},
     "fixed_size": {"wang2019subsampled"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.audit_record import FALSE_ALARM, AuditRecord, read_audit_of_plan_or_none
+from dpsweep.accounting.audit.record import FALSE_ALARM, AuditRecord, read_audit_of_plan_or_none
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan

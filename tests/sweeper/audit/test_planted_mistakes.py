@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from dpsweep.accounting.audit_record import AuditRecord
+from dpsweep.accounting.audit.record import AuditRecord
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.audit.audit import run_audit
 from dpsweep.sweeper.coordinator.request import AuditSettings

@@ -17,9 +17,10 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.commands.account_statement import PANEL, further_runs_that_fit
+from dpsweep.sweeper.commands.account_statement import further_runs_that_fit
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
+from tests.charges import charge_event
 from tests.conftest import Program
 from tests.forked_programs import Run
 
@@ -51,12 +52,9 @@ def runs(count: int) -> PlanEvent:
 
 
 def charge(ledger: Ledger, count: int, event: PlanEvent, plan: str = "p", reason: str = "plan") -> None:
-    """One charge for so many runs that do `event`, at what the panel says it costs."""
-    cost = Guarantee(epsilon=PANEL.epsilon(event, 1e-5, BUDGET.adjacency), delta=1e-5)
+    """One charge for so many runs that do `event`."""
     trials = [f"{plan}{number}" for number in range(count)]
-    ledger.charge_trials_and_return_entry(
-        "digits", plan=plan, trials=trials, cost=cost, record={"reason": reason}, event=event
-    )
+    charge_event(ledger, "digits", plan=plan, trials=trials, record={"reason": reason}, event=event)
 
 
 def spend_outside(ledger: Ledger) -> None:
@@ -132,15 +130,10 @@ def test_runs_of_unequal_price_are_counted_in_the_mixture_of_the_last_charge(led
 def test_a_search_that_does_not_tell_is_counted_as_a_whole(say: Say, ledger: Ledger) -> None:
     ledger.open_account("digits", BUDGET)
     event = PlanEvent(training=best_of_tries(runs(1).training, NegativeBinomial(eta=1.0, gamma=0.2)))
-    cost = Guarantee(epsilon=5.0, delta=3e-5)
-    ledger.charge_trials_and_return_entry(
-        "digits", plan="p", trials=["p"], cost=cost, record={"reason": "plan"}, event=event
-    )
+    charge_event(ledger, "digits", plan="p", trials=["p"], delta=3e-5, event=event)
     assert "1 search" in (table := say())
     assert "Left: 2 more searches like the last one." in table
-    ledger.charge_trials_and_return_entry(
-        "digits", plan="q", trials=["q"], cost=cost, record={"reason": "plan"}, event=event
-    )
+    charge_event(ledger, "digits", plan="q", trials=["q"], delta=3e-5, event=event)
     assert "Left: 1 more search like the last one." in say()
 
 
@@ -319,5 +312,5 @@ def test_a_tail_that_was_cut_off_is_found_by_a_receipt(
     shutil.copy(tmp_path / "earlier.sqlite", ledger.path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     assert "1 entries, the chain is whole" in say("verify"), "by itself, the earlier ledger is whole"
-    with pytest.raises(LedgerDamaged, match="cut short"):
+    with pytest.raises(LedgerDamaged, match="it lost lines"):
         say("verify", str(root))

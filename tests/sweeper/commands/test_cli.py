@@ -15,6 +15,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import wrap_lines_below_last_column
 from dpsweep.sweeper.commands import cli
 from dpsweep.sweeper.commands.cli import VERBS
+from tests.charges import charge_cost
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.reports.disclosure.forms import NAMES
@@ -162,7 +163,7 @@ def test_a_missing_vocabulary_is_said_and_costs_nothing(program: Program, ledger
 def charged(ledger: Ledger) -> Ledger:
     ledger.open_account("digits", Guarantee(epsilon=24.0, delta=1e-4))
     cost = Guarantee(epsilon=2.5, delta=1e-5)
-    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a", "b"], cost=cost, record={"reason": "plan"})
+    charge_cost(ledger, "digits", plan="p", trials=["a", "b"], cost=cost, record={"reason": "plan"})
     return ledger
 
 

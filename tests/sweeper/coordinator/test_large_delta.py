@@ -20,7 +20,7 @@ from dpsweep.accounting.notation import epsilon_text_rounded_up, exponential_tex
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF, merge_scale_into_experiment_argument
 from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
-from dpsweep.sweeper.searches.admission import charge_event_to_account, require_accepted_delta
+from dpsweep.sweeper.searches.admission import charge_account, require_accepted_delta
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 
@@ -98,10 +98,8 @@ def test_every_charge_asks(compose_priced: Compose, ledger: Ledger) -> None:
     priced = compose_priced(LINE)
     ledger.open_account("digits", priced.plan.budget)
     with pytest.raises(BadInput, match="accept_delta"):
-        charge_event_to_account(ledger, priced, priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"])
-    charge_event_to_account(
-        ledger, replace(priced, accept_delta=0.05), priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"]
-    )
+        charge_account(ledger, priced, str, "plan", ["t"])
+    charge_account(ledger, replace(priced, accept_delta=0.05), str, "plan", ["t"])
     assert len(ledger.statement("digits").charges) == 1
 
 

@@ -31,12 +31,12 @@ def test_the_price_of_proposed_points_is_said_to_be_of_their_runs(program: Progr
 def test_two_accountants_that_agree_on_the_scores_alone_are_not_said_to_agree(
     program: Program, compose_priced: Compose
 ) -> None:
-    """The larger bounds of both are those on the scores: PLD is far below the classical bound on the training."""
-    words = (*TWO, "accountant=classical")
+    """The larger bounds of both are those on the scores: PLD is further below RDP on the training."""
+    words = (*TWO, "accountant=rdp")
     quote = compose_priced(words).quote
     training, scored = quote.bounds_by_part["training"], quote.bounds_by_part["validation"]
     assert quote.bounds == scored
-    assert training["classical"] - training["PLD"] > 2 * (scored["classical"] - scored["PLD"])
+    assert training["RDP"] - training["PLD"] > scored["RDP"] - scored["PLD"]
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
         f"training records: {accountants_upper_bounds_text(training, training['classical'])}",
         f"scored records: {accountants_upper_bounds_text(scored, scored['classical'])}",

@@ -10,6 +10,7 @@ from hydra.errors import InstantiationException
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.coordinator.guards import refusal_after_charge_as_contract_broken
+from tests.charges import charge_cost
 from tests.sweeper.search_programs import GRID, Place
 
 REFUSALS = [BadInput, NoReceipt, BudgetRefused, InstantiationException]
@@ -26,9 +27,7 @@ def test_a_refusal_after_the_charge_does_not_say_that_nothing_was_charged(
     def charge_and_refuse() -> None:
         cost = here.priced.quote.guarantee
         ledger.open_account_or_check_neighbours(here.plan.account, here.plan.budget)
-        ledger.charge_trials_and_return_entry(
-            here.plan.account, plan=here.plan.id, trials=["a"], cost=cost, record={"reason": "plan"}
-        )
+        charge_cost(ledger, here.plan.account, plan=here.plan.id, trials=["a"], cost=cost, record={"reason": "plan"})
         raise refusal("too late\nand more")
 
     with (

@@ -42,13 +42,15 @@ def opened(ledger: Ledger, policy: Policy, taken: float = 0.0) -> Statement:
 def admitted(priced: PricedPlan, ledger: Ledger) -> bool:
     """Whether the ledger itself takes the plan."""
     try:
-        ledger.charge_trials_and_return_entry(
+        ledger.charge(
             "digits",
             plan=priced.plan.id,
             trials=[trial.id for trial in priced.plan.trials],
-            cost=priced.quote.guarantee,
+            rule=priced.plan.rule,
+            points=priced.plan.priced_events,
+            delta=priced.plan.delta,
+            opinions=priced.panel,
             record={"reason": "plan"},
-            event=priced.plan.event,
         )
     except BudgetRefused:
         return False

@@ -22,8 +22,6 @@ from dpsweep.accounting.validation import (
     turn_read_errors_into_refusal,
 )
 
-AUDIT_FILE = "audit.json"
-
 FALSE_ALARM = 1e-6
 """The probability that an audit contradicts a right program."""
 

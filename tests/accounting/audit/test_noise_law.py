@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
+from dpsweep.accounting.audit.noise_law import ReleasedNoise
 
 Numbers = NDArray[np.float64]
 STEPS, NAMES, SIZES = 80, ("weight", "bias"), (90, 10)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dpsweep.accounting.audit_record import Compared
+from dpsweep.accounting.audit.record import Compared
 
 PAIRED = 1024
 """At most so many numbers, evenly spaced from the first to the last, are compared in pairs."""

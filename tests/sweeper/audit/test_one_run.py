@@ -10,14 +10,14 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from dpsweep.accounting.lower_bounds.one_run import (
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
+from dpsweep.sweeper.audit.one_run import (
     Guesses,
     best_bound,
     epsilon_lower_bound,
     guess_coins,
     refutes_epsilon,
 )
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 
 def worst_probability(guesses: Guesses, epsilon: float, delta: float) -> float:

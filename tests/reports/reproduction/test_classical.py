@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra.utils import instantiate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
-from dpsweep.accounting.accountants.classical import SHARES, Classical, dp_sgd_noise_std_by_lecture_theorem
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
-    PlanEvent,
     best_of_tries,
     black_box,
     compose,
@@ -34,8 +29,8 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import Poisson
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
+from dpsweep.reports.reproduction.classical import SHARES, Classical, dp_sgd_noise_std_by_lecture_theorem
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 CLASSICAL = Classical()
@@ -225,16 +220,6 @@ def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
 def test_shares_of_delta_are_proper(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="Expected shares"):
         Classical(shares=shares)
-
-
-def test_the_configuration_claims_the_baseline_and_hears_the_tight_accountant() -> None:
-    path = Path(__file__).parents[3] / "conf" / "accountant" / "classical.yaml"
-    panel = instantiate(OmegaConf.load(path), _convert_="all")
-    assert isinstance(panel, Panel)
-    quote = panel.quote(PlanEvent(training=dpsgd(1000)), 1e-5, ADD)
-    assert quote.claimed_by == "classical"
-    assert quote.epsilon == quote.bounds["classical"] > 10 * quote.bounds["PLD"]
-    assert CLASSICAL.lower(dpsgd(1000), 1e-5, ADD) == 0
 
 
 def test_the_lectures_noise_gives_each_step_what_its_proof_says() -> None:
