@@ -139,7 +139,8 @@ def test_sample_rate_and_steps_are_the_declared_ones(compose_priced: Compose) ->
 
 
 def test_a_public_test_set_costs_nothing_and_leaves_all_records_to_train_on(compose_priced: Compose) -> None:
-    priced = compose_priced(["dataset=adult", "accountant=rdp", "score=public", "trainer=dpsgd", "trainer.lr=1,2"])
+    words = ["dataset=adult", "accountant=rdp", "score=public", "trainer=dpsgd", "trainer.lr=1,2"]
+    priced = compose_priced([*words, "sampler.batch_size=1000"])
     assert priced.plan.event.validation is None
     ((step, _),) = mechanisms_with_counts(priced.plan.trials[0].event.training)
     assert step.sampling_probability == 1000 / 30162
