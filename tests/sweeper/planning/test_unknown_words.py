@@ -47,7 +47,7 @@ CLI = "dpsweep.sweeper.commands.cli"
         (["weights=3"], "Expected weights=3 to be a group of keys."),
         (["max_grad_norm=1"], "in dpsweep's words: trainer.clip_norm=1."),
         (["C=1,2"], "in dpsweep's words: trainer.clip_norm=1,2."),
-        (["epochs=3,5", "dataset=mnist"], "in dpsweep's words: steps=162,270."),
+        (["epochs=3,5", "dataset=mnist"], "in dpsweep's words: steps=144,240."),
         (["epochs=1", "score=public", "sampler.batch_size=1000"], "in dpsweep's words: steps=5."),
         (["trainer.clip_norm=1"], "to be a key of dpnsgd, which runs. Name a method that has it: trainer=dpsgd"),
         (["trainer=dpadam", "trainer.momentum=0.3"], "beside a choice of trainer that has this key: dpmomentum."),
