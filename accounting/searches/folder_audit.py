@@ -22,7 +22,6 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
-from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
 from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
@@ -39,9 +38,8 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     that its event is the rule's event over its trials, that the ledger charged this event, at what it costs, that every
     receipt and result belongs to its trial, that every attempt with a result was started and charged, that no result
     changed after its attempt ended, that each run matches its declaration, that the final run is the one that was
-    started, that the release has the winner in the ledger, that the curator's opening opens its commitment, and that
-    release and export have the files of a manifest line. If a secret draw or a sampler determines the runs, there must
-    be no other run.
+    started, that the release has the winner in the ledger, and that release and export have the files of a manifest
+    line. If a secret draw or a sampler determines the runs, there must be no other run.
     """
     with turn_read_errors_into_refusal(f"the sweep in {root}"):
         return _verify_sweep_folder_and_describe(root, ledger)
@@ -74,7 +72,6 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     summary = search_for_plan(plan, folder).verify_runs_and_describe(statement)
     verify_unchanged_results_and_weights(plan, root, ledger)
     _verify_released_winner_is_in_ledger(plan, folder, statement)
-    _verify_release_commitment(folder, ledger)
     attempts = statement.attempts_of_plan(plan.id)
     published = [
         verify_release_files_and_describe(place, folder.curator_folder, attempts)
@@ -166,10 +163,3 @@ def _verify_released_winner_is_in_ledger(plan: Plan, folder: SweepFolder, statem
         not in statement.attempts_of_plan(plan.id).released.values()
     ):
         raise ContractBroken(f"The winner in {folder.release_folder} is not the one that was released by the ledger.")
-
-
-def _verify_release_commitment(folder: SweepFolder, ledger: Ledger) -> None:
-    """Opens the commitment of a release, if there is one and the curator's folder has its opening."""
-    commitment, opening = read_commitment(folder.release_folder), Opening.read(folder.curator_folder)
-    if commitment is not None and opening is not None:
-        opening.check_commitment_and_charges(commitment, ledger)
