@@ -27,7 +27,6 @@ from dpsweep.accounting.records.released_files import ReleasedWinner, verify_rel
 from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
-from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
@@ -59,8 +58,7 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
         return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
     require_paid_charges(statement, plan.id)
     declared = require_plan_charge_body(charges[0]).plan_event
-    paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event_without_card, plan.priced_events)
-    if declared is None or not declared.is_same_as(plan.event) or not paid:
+    if declared is None or not declared.is_same_as(plan.event):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     if plan.has_public_data != statement.budget.promises_nothing:
         said, promised = ("", " not") if plan.has_public_data else (" not", "")
@@ -109,13 +107,10 @@ def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger)
         result = TrialResult.read(files)
         if result is None or result.model is None:
             continue
-        if [result.model] != [sha256(path.read_bytes()).hexdigest() for path in _paths_of_model_outputs(files)]:
+        if [result.model] != [
+            sha256(path.read_bytes()).hexdigest() for name in OUTPUTS if (path := files / name).exists()
+        ]:
             raise ContractBroken(f"The weights of trial {trial.id} in {root} are not those that it was trained to.")
-
-
-def _paths_of_model_outputs(files: Path) -> list[Path]:
-    """What a run has left as its model: one file, or none."""
-    return [files / name for name in OUTPUTS if (files / name).exists()]
 
 
 def chain_ends_in_receipts(root: Path) -> frozenset[End]:
