@@ -107,15 +107,11 @@ def quote_for_charge(event: PlanEvent, delta: float, adjacency: Adjacency, unit:
     return quote
 
 
-Bounds = dict[str, dict[str, float]]
-"""The bounds by the accountant's name, and by the population."""
-
-
 def bounds_and_refusals(
     accountants: Sequence[Accountant], event: PlanEvent, delta: float, adjacency: Adjacency
-) -> tuple[Bounds, dict[str, str]]:
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """Each accountant's bounds for the populations that it can bound, and the reasons of those that refuse one."""
-    bounds: Bounds = {}
+    bounds: dict[str, dict[str, float]] = {}
     refusals: dict[str, str] = {}
     for accountant in accountants:
         for name, part in event.events_by_population.items():

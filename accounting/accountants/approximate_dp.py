@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpsweep.accounting.events.build import DpEvent, Leaves, best_of_tries, compose, leaves_with_counts, repeat
-from dpsweep.accounting.events.types import RandomStoppingDpEvent, Recent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.events.build import DpEvent, best_of_tries, compose, leaves_with_counts, repeat
+from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 
 EpsilonAt = Callable[[DpEvent, float], float]
 """An upper bound on a mechanism's epsilon at a delta."""
@@ -35,8 +35,6 @@ def approximate_dp_epsilon_or_none(
         return _theorem_of_leaf_or_none(leaf) is not None and not profiled
 
     leaves = leaves_with_counts(event)
-    if _has_no_leaf_with_theorem(leaves):
-        return None
     separate = [(leaf, count) for leaf, count in leaves if is_priced_by_own_theorem(leaf)]
     if not separate:
         return None
@@ -44,8 +42,7 @@ def approximate_dp_epsilon_or_none(
     shares = sum(count for _, count in separate) + bool(leaves_with_counts(rest))
     total = epsilon_at(rest, delta / shares) if leaves_with_counts(rest) else 0.0
     for leaf, count in separate:
-        theorem = _theorem_of_leaf_or_none(leaf)
-        total += count * (math.inf if theorem is None else theorem(leaf, delta / shares, epsilon_at))
+        total += count * _THEOREMS[type(leaf)](leaf, delta / shares, epsilon_at)
     return total
 
 
@@ -74,7 +71,7 @@ def above_threshold_epsilon(leaf: ThresholdDpEvent, delta: float, epsilon_at: Ep
 
     def epsilon_without_hard_stop(share: float) -> float:
         inner = epsilon_at(leaf.event, share * gamma)
-        return inner + float(_log_of_exp_plus_value(inner, share))
+        return 2 * inner + math.log1p(share * math.exp(-inner))  # inner + ln(exp(inner) + share)
 
     tail = (1 - gamma) ** leaf.tries.limit
     return epsilon_without_hard_stop(delta - tail) - math.log1p(-tail) if tail < delta else math.inf
@@ -110,24 +107,6 @@ def _least_epsilon_with_hard_stop(epsilon_of: Callable[[float], float], delta: f
         middle = (low + high) / 2
         low, high = (low, middle) if is_epsilon_enough(middle) else (middle, high)
     return high
-
-
-def _log_of_exp_plus_value(exponent: float, value: float) -> float:
-    """ln(exp(exponent) + value), for value >= 0."""
-    return exponent + math.log1p(value * math.exp(-exponent))
-
-
-def _has_no_leaf_with_theorem(leaves: Leaves) -> bool:
-    """Whether none of the leaves has a theorem of this module; a plan with a schedule has thousands of leaves."""
-    known = _WITHOUT.find_kept_value(leaves)
-    return (
-        _WITHOUT.keep_value(leaves, all(_theorem_of_leaf_or_none(leaf) is None for leaf, _ in leaves))
-        if known is None
-        else known
-    )
-
-
-_WITHOUT: Recent[bool] = Recent(most=64)
 
 
 def _theorem_of_leaf_or_none(leaf: DpEvent) -> Theorem | None:

@@ -181,12 +181,6 @@ def equal_mechanisms_of_truncated_steps(
     return EqualMechanisms.from_hockey_stick_curves(interval, *both, count)
 
 
-def clear_cached_distributions() -> None:
-    """Frees the distributions that are kept for further prices of the same steps."""
-    for kept in (profile_of_gaussian_steps, equal_mechanisms_of_gaussian_steps, equal_mechanisms_of_truncated_steps):
-        kept.cache_clear()
-
-
 FAR = 5000.0
 """The delta of a profile at this epsilon counts as its probability of an infinite loss."""
 
@@ -490,6 +484,7 @@ def _batches_and_epochs_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) 
 
 def clear_cached_prices() -> None:
     """Frees what is kept for further prices, hundreds of megabytes for thousands of runs; prices stay the same."""
-    Pld._profile_by_convolution.cache_clear()
-    clear_cached_distributions()
+    steps = profile_of_gaussian_steps, equal_mechanisms_of_gaussian_steps, equal_mechanisms_of_truncated_steps
+    for kept in (Pld._profile_by_convolution, *steps):
+        kept.cache_clear()
     clear_cached_curves()

@@ -441,7 +441,7 @@ def _unroll_leaves(event: DpEvent) -> Leaves:
     for part, times in parts:
         kept = _UNROLLED.find_kept_value(part)
         for leaf, count in ((part, 1),) if kept is None else kept:
-            leaf_counts = counts.setdefault(_leaf_key(leaf), [])
+            leaf_counts = counts.setdefault(leaf if is_hashable(leaf) else repr(leaf), [])
             if not leaf_counts:
                 leaves.append(leaf)
             leaf_counts.append(count * times)
@@ -490,8 +490,3 @@ def canonical_event(event: DpEvent) -> DpEvent:
         return known
     leaves = leaves_with_counts(event)
     return _ONES.keep_value(event, leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event]))
-
-
-def _leaf_key(event: DpEvent) -> object:
-    """A key that is equal for equal leaves, also for those that are not hashable."""
-    return event if is_hashable(event) else repr(event)

@@ -41,7 +41,6 @@ KEY_BYTES = 32
 
 _FILE = b"dpsweep file 1:"
 _KEY = b"dpsweep key 1:"
-_SALT = b"dpsweep salt 1:"
 _HASH = "sha256"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NOT_ITS_OWNERS = stat.S_IWGRP | stat.S_IRWXO
@@ -166,10 +165,6 @@ class Key:
         """The fingerprint of the files with private records, at least one."""
         files = {self._keyed_digest(_FILE, content.digest) for content in contents}
         return Fingerprint(key_id=self.id, files=tuple(sorted(files)))
-
-    def salt_for_message(self, message: bytes) -> bytes:
-        """32 bytes for a message, the same each time; without the key they are as good as random."""
-        return bytes.fromhex(self._keyed_digest(_SALT, message))
 
     @staticmethod
     def user_key_path() -> Path:

@@ -171,7 +171,7 @@ class Ledger:
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
         """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
         with self._write_transaction_on_open_account(account) as (lines, balance):
-            _account_statement_without_entries(account, balance).require_same_unit_and_neighbours(budget)
+            Statement(account=account, balance=balance, entries=()).require_same_unit_and_neighbours(budget)
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
             if not balance.budget.is_within_budget(budget) or balance.budget == budget or budget.promises_nothing:
@@ -240,9 +240,8 @@ class Ledger:
         )
         with self._write_transaction_on_open_account(account) as (lines, balance):
             if not balance.has_room_for_amounts(takes):
-                raise BudgetRefused(
-                    _account_statement_without_entries(account, balance).charge_refusal_text(quote.guarantee, event)
-                )
+                refused = Statement(account=account, balance=balance, entries=())
+                raise BudgetRefused(refused.charge_refusal_text(quote.guarantee, event))
             if sealed is not None:
                 earlier = sealed_charges_of_entries(lines.lines_of_account(account, None))
                 body = replace(body, sealed=numbered_for_charge(earlier, sealed, account))
@@ -253,7 +252,7 @@ class Ledger:
         if cost.epsilon == float("inf"):
             raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
         with self._write_transaction_on_open_account(account) as (lines, balance):
-            _account_statement_without_entries(account, balance).require_same_unit_and_neighbours(cost)
+            Statement(account=account, balance=balance, entries=()).require_same_unit_and_neighbours(cost)
             takes = balance.policy.amounts_of_charge(cost, None)
             body = SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note)
             append_line_with_balance(lines, account, body, before=balance)
@@ -403,10 +402,6 @@ def _append_account_opening(lines: Lines, account: str, budget: Guarantee, polic
 def _account_and_fingerprint_pairs(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
     known = [(entry.account, read_body(entry)) for entry in lines.lines_of_kind(Kind.DATA)]
     return tuple((account, body.data) for account, body in known if isinstance(body, bodies.Recognised))
-
-
-def _account_statement_without_entries(account: str, balance: Balance) -> Statement:
-    return Statement(account=account, balance=balance, entries=())
 
 
 @turn_read_errors_into_refusal("the ledger", LedgerDamaged)

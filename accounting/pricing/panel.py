@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
@@ -126,17 +127,12 @@ class Panel:
             able = [voice for voice in (*self.claimants, *self.witnesses) if voice.name in uppers]
             lowers = {voice.name: voice.lower(inner, delta, adjacency) for voice in able}
             lowers[ATTACK] = lower_bound(inner, delta, adjacency)
-            for name, lower in lowers.items():
-                _check_lower_below_upper_bounds(name, lower, uppers)
+            for (name, lower), (other, upper) in product(lowers.items(), uppers.items()):
+                if lower > upper:
+                    raise AccountantsDisagree(
+                        f"{name[0].upper()}{name[1:]} puts epsilon at {text_with_all_digits(lower)} or more, {other} "
+                        f"at {text_with_all_digits(upper)} or less: one of them is wrong here, so neither is reported."
+                    )
             for name in (ATTACK, *(voice.name for voice in able if isinstance(voice, Pld))):
                 proven[name] = max(proven.get(name, 0.0), lowers[name])
         return proven
-
-
-def _check_lower_below_upper_bounds(who: str, lower: float, bounds: Mapping[str, float]) -> None:
-    for other, upper in bounds.items():
-        if lower > upper:
-            raise AccountantsDisagree(
-                f"{who[0].upper()}{who[1:]} puts epsilon at {text_with_all_digits(lower)} or more, {other} at "
-                f"{text_with_all_digits(upper)} or less: one of them is wrong here, so neither is reported."
-            )

@@ -173,10 +173,8 @@ def search_priced_with_card(
 
 def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> Sequence[PlanEvent]:
     """The distinct events of runs alone under a rule: of the final run where a trial has one."""
-    distinct = {}
-    for event in (rule.event_of_run_alone((trial.final or trial).event) for trial in trials):
-        distinct[short_digest_of_json(event.to_json())] = event
-    return list(distinct.values())
+    alone = (rule.event_of_run_alone((trial.final or trial).event) for trial in trials)
+    return list({short_digest_of_json(event.to_json()): event for event in alone}.values())
 
 
 def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:

@@ -62,7 +62,7 @@ LARGEST_EXPONENT, LARGEST_SCALE, NEGLIGIBLE = 300.0, 700.0, 80.0
 the logarithm of a transform's values that count as 0."""
 
 TOLERANCE, LARGEST_TOLERANCE = 2e-4, 2e-2
-"""The part of a delta that may be rounding: the goal, and the largest value that is accepted; more is refused."""
+"""The part of a delta that may be rounding: the goal, and the largest with which few more tilts are tried."""
 
 FLOOR, OUTSIDE = 1e-40, 32.0
 """The smallest delta that a ladder reaches; minus the logarithm of the tilted mass meant to lie beside a window."""
@@ -273,7 +273,7 @@ class ComposedLosses:
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon >= 0 that is certified at `delta`; infinity if infinite losses alone exceed it.
 
-        Raises UnsupportedEvent if rounding would be more than `LARGEST_TOLERANCE` of delta.
+        Raises UnsupportedEvent if no tilt has a window, or if rounding alone exceeds delta under every tilt.
         """
         if self._infinite > delta:
             return math.inf

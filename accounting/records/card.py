@@ -253,13 +253,11 @@ def require_priced_card(plan: Plan) -> None:
     if len({repr(trial.config.get(SEALED)) for trial in plan.all_runs}) > 1:
         raise BadInput(f"Expected all runs of plan {plan.id} to leave the same sealed parts out.")
     card, sealed = plan.card, plan.sealed_charge
-    if card is None:
-        is_priced = plan.event.sealed is None
-    else:
-        is_readable = sealed is not None and (not card.is_exact or may_card_be_exact(sealed.parts, plan.budget))
-        charged, own = (PlanEvent(training=one or no_access()) for one in (plan.event.sealed, plan.query_of_card))
-        is_priced = is_readable and charged.is_same_as(own)
-    if not is_priced:
+    is_readable = card is None or (
+        sealed is not None and (not card.is_exact or may_card_be_exact(sealed.parts, plan.budget))
+    )
+    charged, own = (PlanEvent(training=one or no_access()) for one in (plan.event.sealed, plan.query_of_card))
+    if not (is_readable and charged.is_same_as(own)):
         raise BadInput(f"Expected the card of plan {plan.id} to be the one that its price is for.")
 
 
@@ -273,11 +271,6 @@ def sealed_charge_of_config(config: Mapping[str, Any], *, with_card: bool) -> Se
         return None
     return SealedCharge(
         parts=SealedParts.from_json(config[SEALED]),
-        records=_digest_of_prepared_records(config),
+        records=short_digest_of_json(identity_form_of_trial_config({"dataset": config["dataset"]})),  # how they are cut
         card=1 if with_card else None,
     )
-
-
-def _digest_of_prepared_records(config: Mapping[str, Any]) -> str:
-    """The digest of how the records of a trial are prepared, on which the units in each sealed part depend."""
-    return short_digest_of_json(identity_form_of_trial_config({"dataset": config["dataset"]}))

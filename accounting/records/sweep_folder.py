@@ -92,7 +92,7 @@ class SweepFolder:
 
     @property
     def curator_folder(self) -> Path:
-        """The curator's pages, and the opening of the release's commitment."""
+        """The curator's pages."""
         return self.root / "curator"
 
     @property

@@ -22,13 +22,11 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
-from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
 from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
 from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
-from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
@@ -39,9 +37,8 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     that its event is the rule's event over its trials, that the ledger charged this event, at what it costs, that every
     receipt and result belongs to its trial, that every attempt with a result was started and charged, that no result
     changed after its attempt ended, that each run matches its declaration, that the final run is the one that was
-    started, that the release has the winner in the ledger, that the curator's opening opens its commitment, and that
-    release and export have the files of a manifest line. If a secret draw or a sampler determines the runs, there must
-    be no other run.
+    started, that the release has the winner in the ledger, and that release and export have the files of a manifest
+    line. If a secret draw or a sampler determines the runs, there must be no other run.
     """
     with turn_read_errors_into_refusal(f"the sweep in {root}"):
         return _verify_sweep_folder_and_describe(root, ledger)
@@ -61,8 +58,7 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
         return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
     require_paid_charges(statement, plan.id)
     declared = require_plan_charge_body(charges[0]).plan_event
-    paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event_without_card, plan.priced_events)
-    if declared is None or not declared.is_same_as(plan.event) or not paid:
+    if declared is None or not declared.is_same_as(plan.event):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     if plan.has_public_data != statement.budget.promises_nothing:
         said, promised = ("", " not") if plan.has_public_data else (" not", "")
@@ -74,7 +70,6 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     summary = search_for_plan(plan, folder).verify_runs_and_describe(statement)
     verify_unchanged_results_and_weights(plan, root, ledger)
     _verify_released_winner_is_in_ledger(plan, folder, statement)
-    _verify_release_commitment(folder, ledger)
     attempts = statement.attempts_of_plan(plan.id)
     published = [
         verify_release_files_and_describe(place, folder.curator_folder, attempts)
@@ -112,13 +107,10 @@ def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger)
         result = TrialResult.read(files)
         if result is None or result.model is None:
             continue
-        if [result.model] != [sha256(path.read_bytes()).hexdigest() for path in _paths_of_model_outputs(files)]:
+        if [result.model] != [
+            sha256(path.read_bytes()).hexdigest() for name in OUTPUTS if (path := files / name).exists()
+        ]:
             raise ContractBroken(f"The weights of trial {trial.id} in {root} are not those that it was trained to.")
-
-
-def _paths_of_model_outputs(files: Path) -> list[Path]:
-    """What a run has left as its model: one file, or none."""
-    return [files / name for name in OUTPUTS if (files / name).exists()]
 
 
 def chain_ends_in_receipts(root: Path) -> frozenset[End]:
@@ -166,10 +158,3 @@ def _verify_released_winner_is_in_ledger(plan: Plan, folder: SweepFolder, statem
         not in statement.attempts_of_plan(plan.id).released.values()
     ):
         raise ContractBroken(f"The winner in {folder.release_folder} is not the one that was released by the ledger.")
-
-
-def _verify_release_commitment(folder: SweepFolder, ledger: Ledger) -> None:
-    """Opens the commitment of a release, if there is one and the curator's folder has its opening."""
-    commitment, opening = read_commitment(folder.release_folder), Opening.read(folder.curator_folder)
-    if commitment is not None and opening is not None:
-        opening.check_commitment_and_charges(commitment, ledger)

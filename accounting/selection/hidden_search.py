@@ -141,11 +141,8 @@ class HiddenSearchRule(SelectionRule):
 
     def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Only a rule is run that shows no more than its search covers: no number of tries if that is drawn."""
-        shown = (
-            THE_WINNER
-            if self._hidden_search_with_checked_count(len(trials)).is_each_try_drawn_at_random
-            else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
-        )
+        is_drawn = self._hidden_search_with_checked_count(len(trials)).is_each_try_drawn_at_random
+        shown = THE_WINNER if is_drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
         return self.discloses <= shown and super().is_event_charged_for_trials(event, trials)
 
     def charge_of_unequal_points_text(self, search: Search) -> str:

@@ -274,7 +274,9 @@ class SelectionRule(Checked, ABC):
         The parameters of a law of tries may differ in their last digits: other machines compute some differently.
         """
         own = self.event(trials)
-        return event.is_same_as(own) or _event_form_to_twelve_digits(event) == _event_form_to_twelve_digits(own)
+        return event.is_same_as(own) or _round_computed_numbers(event.to_json()) == _round_computed_numbers(
+            own.to_json()
+        )
 
     def index_of_winning_run(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
         """The run that is handed over, by its place, given the scores of all finished runs; None if none has finished.
@@ -368,17 +370,13 @@ def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
     return rule
 
 
-def _event_form_to_twelve_digits(event: PlanEvent) -> Any:
+def _round_computed_numbers(form: Any, key: str = "") -> Any:
     """The stored form of an event, with the parameters of each law of tries to twelve digits."""
-
-    def round_computed_numbers(form: Any, key: str = "") -> Any:
-        if isinstance(form, Mapping):
-            return {name: round_computed_numbers(one, name) for name, one in form.items()}
-        if isinstance(form, list):
-            return [round_computed_numbers(one) for one in form]
-        return float(f"{form:.12g}") if key in _COMPUTED and isinstance(form, float) else form
-
-    return round_computed_numbers(event.to_json())
+    if isinstance(form, Mapping):
+        return {name: _round_computed_numbers(one, name) for name, one in form.items()}
+    if isinstance(form, list):
+        return [_round_computed_numbers(one) for one in form]
+    return float(f"{form:.12g}") if key in _COMPUTED and isinstance(form, float) else form
 
 
 _COMPUTED = frozenset({"eta", "gamma", "mean", "delta2"})

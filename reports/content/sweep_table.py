@@ -260,8 +260,7 @@ class Sweep:
 
     def row_of_trial(self, trial: str) -> Mapping[str, Any]:
         """The table's row of a point."""
-        rows = self.all_run_rows
-        row = rows.loc[rows["trial"] == trial].iloc[0]
+        row = self.all_run_rows.query("trial == @trial").iloc[0]
         return {str(name): value for name, value in row.items()}
 
 

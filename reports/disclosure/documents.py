@@ -39,7 +39,7 @@ from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedScor
 
 TO_FILL_IN = "To be filled in by the authors of this entry."
 SHORT = 8
-"""Digits of the commitment in an entry's address."""
+"""Digits of the hash of report.json in an entry's address."""
 
 _TUNED = (
     "Hyperparameters were tuned on the protected records themselves, and the privacy loss of tuning is accounted for. "
@@ -84,7 +84,7 @@ class RegistryEntry:
         slug = re.sub(r"[^a-z0-9]+", "-", claim.account.lower()).strip("-")
         protected = {} if claim.nobody else _registry_privacy_fields(claim)
         entry = {
-            "url_slug": f"{slug or 'model'}-dpsweep-{claim.commitment[:SHORT]}",
+            "url_slug": f"{slug or 'model'}-dpsweep-{claim.report[:SHORT]}",
             "status": "Draft",
             "tier": 3 if protected else 1,
             "deployment": {
@@ -99,8 +99,7 @@ class RegistryEntry:
                 },
                 **protected,
                 "administrative": {
-                    "notes": f"Written by dpsweep {program_version()}. Salted commitment to what was charged "
-                    f"(SHA-256): {claim.commitment}",
+                    "notes": f"Written by dpsweep {program_version()}. SHA-256 of report.json: {claim.report}",
                     "registry_authors": [TO_FILL_IN],
                 },
             },
@@ -210,7 +209,7 @@ class DisclosureRecord:
             "package": {"sha256": package.digest, "made_of": _FILES, "files": dict(package.files)},
             "output": {"data_set": claim.account, "search": claim.search_claim_and_outcome_text},
             "criteria": {"none": claim.nobody} if claim.nobody else _privacy_criteria_fields(claim),
-            "commitment": {"sha256": claim.commitment, "covers": "what the ledger charged for this search"},
+            "report": {"sha256": claim.report, "covers": "report.json, which has what is claimed"},
             "statement": [{"topic": one.topic, "text": one.text, "level": one.level.value} for one in claim.lines],
             "not_covered": list(claim.not_covered_sentences),
             "versions": {"dpsweep": program_version(), "python": platform.python_version()},
@@ -316,7 +315,7 @@ def _privacy_properties(claim: ReleasedClaim) -> Iterator[tuple[str, str]]:
         yield "account_reserved_delta", delta_text_rounded_up(claim.reserved[1])
         for name, epsilon in claim.upper_bounds.items():
             yield f"upper_bound:{name}", epsilon_text_rounded_up(epsilon)
-    yield "commitment", claim.commitment
+    yield "report_sha256", claim.report
 
 
 def _performance_metric_fields(score: ReleasedScore) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`dpsweep check PACKAGE [OPENING]`: recomputes what a release from somebody else claims.
+"""`dpsweep check PACKAGE`: recomputes what a release from somebody else claims.
 
 A release carries a program that does this, and that program is its sender's. Here the program of the reader's own
 installation reads the package's data, in a process of its own with a limit of time and memory, whose imports do not
@@ -24,7 +24,6 @@ import dpsweep
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.printing import print_line
-from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.content.facts import sum_in_exact_decimals
@@ -70,25 +69,25 @@ def check_package(arguments: Sequence[str]) -> None:
     Raises `ClaimFails` if something does not hold, `BadInput` if a file of the package cannot be read, and otherwise
     `ClaimNotRecomputed`: each release has pages that are not compared, and they may say anything.
     """
-    if len(arguments) not in (1, 2):
-        raise BadInput("Expected dpsweep check PACKAGE [OPENING]: the folder of a release, and the curator's opening.")
-    folder, *opening = (Path(word).absolute() for word in arguments)
+    if len(arguments) != 1:
+        raise BadInput("Expected dpsweep check PACKAGE: the folder of a release.")
+    folder = Path(arguments[0]).absolute()
     if (refuse_link(folder) / NUMBERS[COMPARISON]).is_file():
-        _check_comparison(folder, opening)
+        _check_comparison(folder)
     else:
-        _check_release(folder, opening)
+        _check_release(folder)
 
 
-def _check_release(folder: Path, opening: Sequence[Path]) -> None:
+def _check_release(folder: Path) -> None:
     """Checks the release of one sweep."""
-    for name in (PRICE_FILE, "report.json", COMMITMENT_FILE, STATEMENT_FILE):
+    for name in (PRICE_FILE, "report.json", STATEMENT_FILE):
         if not refuse_link(folder).is_dir() or not refuse_link(folder / name).is_file():
             raise BadInput(
                 f"Expected {folder} to be the folder of a release with a {name}: without it nothing is claimed that "
                 "can be recomputed."
             )
         (folder / name).open("rb").close()  # missing rights are an error of the disk
-    codes = {_print_price_check_and_return_code([folder, *opening])}
+    codes = {_print_price_check_and_return_code(folder)}
     for code, sentence in (*_statement_verdicts(folder), *_program_verdicts(folder)):
         print_line(sentence)
         codes.add(code)
@@ -99,13 +98,8 @@ def _check_release(folder: Path, opening: Sequence[Path]) -> None:
     raise ClaimNotRecomputed(f"Nothing of the release in {folder} fails. Rely on the lines that hold alone: see above.")
 
 
-def _check_comparison(folder: Path, opening: Sequence[Path]) -> None:
+def _check_comparison(folder: Path) -> None:
     """Checks each sweep's release in a package of several, and that their common page says what these say."""
-    if opening:
-        raise BadInput(
-            f"Expected no opening for several sweeps: each has its own, as in dpsweep check {folder}/"
-            f"{MEMBER.format(1)} {opening[0]}."
-        )
     with turn_read_errors_into_refusal(str(folder)):
         record = read_json(folder / NUMBERS[COMPARISON])
         members = [folder / MEMBER.format(number) for number in range(1, len(record["sweeps"]) + 1)]
@@ -113,7 +107,7 @@ def _check_comparison(folder: Path, opening: Sequence[Path]) -> None:
     for member in members:
         print_line(f"{member.name}:")
         try:
-            _check_release(member, ())
+            _check_release(member)
         except ClaimNotRecomputed:
             pass
         except ClaimFails:
@@ -165,10 +159,10 @@ def _comparison_verdicts(folder: Path, record: Any, members: Sequence[Path]) -> 
             yield NOT_RECOMPUTED, f"not recomputed: {told}, as where an account adds divergences"
 
 
-def _print_price_check_and_return_code(paths: Sequence[Path]) -> int:
+def _print_price_check_and_return_code(folder: Path) -> int:
     """Prints the verdicts of the program on a release, and returns its exit code."""
     home = str(Path(str(dpsweep.__file__)).parents[1])
-    command = [sys.executable, "-P", "-c", CHILD, home, str(BYTES), *map(str, paths)]
+    command = [sys.executable, "-P", "-c", CHILD, home, str(BYTES), str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS, cwd=sys.prefix)
     except subprocess.TimeoutExpired:
@@ -176,28 +170,28 @@ def _print_price_check_and_return_code(paths: Sequence[Path]) -> int:
         return NOT_RECOMPUTED
     lines = done.stdout.decode("utf-8", errors="replace").splitlines()
     if done.returncode not in (HOLDS, FAILS, NOT_RECOMPUTED) or not lines:
-        raise BadInput(lines[0] if done.returncode == UNREADABLE and lines else f"Expected {paths[0]} to be a release.")
+        raise BadInput(lines[0] if done.returncode == UNREADABLE and lines else f"Expected {folder} to be a release.")
     for line in lines:
         print_line(line)
     return done.returncode
 
 
 def _statement_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
-    """Whether the statement shows the commitment, the model and the claim of the other files, and no others."""
+    """Whether the statement shows the hashes of report.json and of the model, and the claim, and no others."""
     path = folder / STATEMENT_FILE
     page, model = read_statement_page(_read_text_of_limited_size(path)), _released_model(folder)
     if page is None:
         yield FAILS, f"{path.name}: does not hold: this version's template does not write this page from its text"
         return
     with turn_read_errors_into_refusal(str(folder)):
-        refuse_link(folder / COMMITMENT_FILE)
         facts = read_json(folder / "report.json")["facts"]
         epsilon, delta = (float(facts[name]["value"]) for name in ("honest_epsilon", "honest_delta"))
-        claim, commitment = (epsilon_text_rounded_up(epsilon), delta_text_rounded_up(delta)), read_commitment(folder)
+        claim = epsilon_text_rounded_up(epsilon), delta_text_rounded_up(delta)
+        report = sha256((folder / "report.json").read_bytes()).hexdigest()
     words = " ".join([page.title, page.about, page.claim, *(" ".join([row.text, *row.points]) for row in page.rows)])
     agrees = (page.epsilon, page.delta) == claim and f"({', '.join(claim)})-" in page.claim
     expected = {
-        "the commitment": _codes_with_label(page, "Commitment") == [commitment or "none"],
+        "the SHA-256 of report.json": _codes_with_label(page, "Report") == [report],
         "the claim of report.json": agrees,
         "that claim alone": BEFORE_EPSILON.strip() not in words and words.count(")-differential") == 1,
         ("no model" if model is None else f"the SHA-256 of {model.file}"): _codes_with_label(page, "Model")
@@ -212,8 +206,8 @@ def _statement_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
         compared = "" if model is None else "; the ledger was not asked whether another model was released"
         yield (
             HOLDS,
-            f"{path.name}: holds: commitment, epsilon{hashed} are those of this release; scores on it were not checked"
-            f"{compared}",
+            f"{path.name}: holds: hash of report.json, epsilon{hashed} are those of this release; scores on it were "
+            f"not checked{compared}",
         )
 
 
@@ -233,10 +227,10 @@ def _released_model(folder: Path) -> ReleasedModel | None:
 def _uncompared_files_sentence(folder: Path) -> str:
     """The sentence on the files of which nothing was compared."""
     model = [name for name in OUTPUTS if (folder / name).is_file() and not (folder / name).is_symlink()][:1]
-    checked = {"report.json", PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, COMMITMENT_FILE, *model}
+    checked = {"report.json", PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, *model}
     names = sorted(path.name for path in folder.iterdir() if path.name not in checked)
     seen = " and ".join(name for name in names if name in ("report.html", STATEMENT_PDF)) or "other pages"
-    named, files = "model" if model else "commitment", count_text(len(names), "file")
+    named, files = "model" if model else "hash of report.json", count_text(len(names), "file")
     return (
         f"checked: price, claim, {named}; not compared: everything you can see on {seen}, what else report.json and "
         f"{STATEMENT_FILE} say, and {files} in all"

@@ -18,7 +18,6 @@ from markupsafe import Markup
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.stored_names.stored_classes import current_path_of_class, tag_or_path_of_class
@@ -36,7 +35,7 @@ from dpsweep.reports.pages.release import (
 )
 from dpsweep.reports.pages.released_package import ReleaseFormat
 from dpsweep.reports.pages.templates import fill_template
-from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, ReleasedScore
+from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedScore
 
 ADAPTER_WEIGHTS = "adapter.safetensors"
 """The adapter and the trained head alone, for whoever has the pretrained folder."""
@@ -97,7 +96,7 @@ def card_front_matter_fields(page: Page, claim: ReleasedClaim | None) -> dict[st
             **claim.guarantee_fields,
             "scope": claim.scope,
             "rule": claim.rule,
-            "commitment": claim.commitment,
+            "report_sha256": claim.report,
         }
     return form
 
@@ -129,9 +128,7 @@ def _write_export_while_locked(folder: Path, ledger: Ledger, formats: Sequence[R
     release = write_release_while_locked(folder, ledger, formats).parent
     sweep = table.read_sweep(folder, ledger)
     page = compose_release_page(sweep)
-    claim = claim_of_release_page(
-        sweep, page, read_commitment(release) or "", ReleasedModel.from_release_folder(release)
-    )
+    claim = claim_of_release_page(sweep, page, release)
     if user_scripts_of_plan(sweep.plan):
         raise BadInput(
             f"Expected a model of dpsweep's to export: a script trained this one, and its files are in {release}."

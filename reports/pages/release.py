@@ -4,7 +4,7 @@ Invariants: a number is released only if the sweep's price covers it. So a relea
 run, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest except of the winner's files; if
 the rule hides losers, it has nothing that depends on them or on their number. Salted digests of the winner and of all
 files are in the ledger before the release is published, and a charge has one winner. Points are named by their position
-in the plan. Of the charges it has a salted commitment, whose opening stays with the curator.
+in the plan.
 Rules for changing this file: add to the lists below by name, never by removing from the curator's page; an exhibit
 declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets a test that tries to leak the rest.
 """
@@ -16,17 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
-from dpsweep.accounting.durable_files import remove_stale_temporary_files, write_json
+from dpsweep.accounting.durable_files import make_private_folder_durably, remove_stale_temporary_files, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.commitment import Opening
 from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
@@ -52,10 +52,9 @@ from dpsweep.reports.pages.prediction_code import PREPROCESSING, declared_prepro
 from dpsweep.reports.pages.released_package import (
     ReleasedPackage,
     ReleaseFormat,
-    write_commitment_and_statement,
-    write_commitment_opening_for_curator,
     write_documents_in_formats,
     write_price_and_program,
+    write_statement,
 )
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text_for_paper
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, released_claim_of_sweep
@@ -118,18 +117,17 @@ def write_release_while_locked(
         sweep = table.read_sweep(folder, ledger)
         page = compose_release_page(sweep)
         verify_unchanged_results_and_weights(sweep.plan, folder, ledger)
-        opening = Opening.from_ledger(ledger, sweep.plan.account, sweep.plan_id)
         shutil.rmtree(partial, ignore_errors=True)
         pages.write_page(page, partial)
         charge, secret = sweep.planned_search.charge_digest_and_folder_secret(sweep.account, sweep.winner_id)
         ReleasedWinner.from_secret_and_charge(secret, charge).write_salt_and_covered_names(partial)
         _write_winner_config_and_model(sweep, partial)
-        claim = claim_of_release_page(sweep, page, opening.commitment, ReleasedModel.from_release_folder(partial), day)
-        write_commitment_and_statement(claim, partial)
+        claim = claim_of_release_page(sweep, page, partial, day)
+        write_statement(claim, partial)
         if not page.nobody:
-            write_price_and_program(opening, read_bill(sweep), partial)
+            write_price_and_program(sweep.account.budget, read_bill(sweep), partial)
     write_documents_in_formats(ReleasedPackage.from_release_folder(page, claim, partial), formats, partial)
-    write_commitment_opening_for_curator(opening, curator)
+    make_private_folder_durably(curator)
     record_release_and_rename_folder(sweep, partial, target, ledger)
     return target / FILE
 
@@ -204,18 +202,16 @@ def compose_release_page(sweep: Sweep) -> Page:
     return _page_with_maps_and_table_of_all_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
-def claim_of_release_page(
-    sweep: Sweep, page: Page, commitment: str, model: ReleasedModel | None, day: date | None = None
-) -> ReleasedClaim:
-    """What the documents that go with a release may say: the claim of its page, on that day or today."""
+def claim_of_release_page(sweep: Sweep, page: Page, release: Path, day: date | None = None) -> ReleasedClaim:
+    """What the documents in the folder of a release may say: the claim of its page, on that day or today."""
     bill = read_bill(sweep)
     return released_claim_of_sweep(
         sweep,
         bill,
         headline=page.headline,
         lines=page.statement,
-        commitment=commitment,
-        model=model,
+        report=sha256((release / "report.json").read_bytes()).hexdigest(),
+        model=ReleasedModel.from_release_folder(release),
         day=day or datetime.now(UTC).date(),
     )
 

@@ -1,4 +1,4 @@
-"""What goes with a released page: commitment, one-page statement, recomputable price, and documents on request.
+"""What goes with a released page: one-page statement, recomputable price, and documents on request.
 
 `ReleaseFormat` is the interface of these documents; `reports/disclosure/formats.py` finds them by name. A document is
 written from a `ReleasedPackage` alone, so it cannot say more than the release does. The price is recomputed from the
@@ -17,10 +17,9 @@ from typing import Any, Protocol
 
 import yaml
 
-from dpsweep.accounting.durable_files import make_private_folder_durably, replace_infinities_by_words, write_json
-from dpsweep.accounting.records.commitment import ChargedSweep, Opening, write_commitment
+from dpsweep.accounting.durable_files import replace_infinities_by_words, write_json
+from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.records.released_files import CONFIG_FILE
-from dpsweep.accounting.validation import refuse_link
 from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.prediction_code import source_of_module_and_imports
@@ -36,27 +35,28 @@ PROGRAM = "dpsweep.reports.recomputation.price_check"
 """The module whose source, with the modules that it imports, is the program."""
 
 
-def price_json_fields(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
+def price_json_fields(budget: Guarantee, bill: Bill) -> dict[str, Any] | None:
     """`price.json`: the first charge's event and claim by population, and the sum of later charges for repeats.
 
-    None where the charge has no event, hence nothing can be recomputed.
+    `budget` is that of the account, which fixes unit and neighbours. None where the charge has no event, hence nothing
+    can be recomputed.
     """
-    first, claim = charged.charges[0], bill.charges[0]
-    if first["event"] is None:
+    claim = bill.charges[0]
+    if claim.event is None:
         return None
     form: dict[str, Any] = replace_infinities_by_words(
         {
             "version": VERSION,
-            "rule": (first["rule"] or {}).get("name"),
-            "unit": charged.unit,
-            "adjacency": charged.adjacency,
+            "rule": (claim.record.get("rule") or {}).get("name"),
+            "unit": budget.unit,
+            "adjacency": budget.adjacency.value,
             "epsilon": claim.epsilon,
             "delta": claim.delta,
             "claimed_by": claim.charge_facts.claimed_by,
             "total_variation": bill.total_variation,
             "parts": {
                 name: {"epsilon": claim.charge_facts.parts.get(name, claim.epsilon), "event": event}
-                for name, event in first["event"].items()
+                for name, event in claim.event.items()
             },
             "repeats": {
                 "epsilon": sum_in_exact_decimals(one.epsilon for one in bill.charges[1:]),
@@ -68,7 +68,7 @@ def price_json_fields(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | Non
 
 
 STATEMENT_FILE, STATEMENT_PDF = "statement.html", "statement.pdf"
-PROGRAM_HEAD = '''"""Recomputes the price that a release of dpsweep claims: `python price_check.py [FOLDER] [OPENING]`.
+PROGRAM_HEAD = '''"""Recomputes the price that a release of dpsweep claims: `python price_check.py [FOLDER]`.
 
 Needs Python and numpy, and nothing of dpsweep. In the order of this file: losses of Gaussian steps on a lattice, the
 best of several tries, the price of an event, and the verdicts on a release. How to read them stands before the last.
@@ -115,10 +115,9 @@ class ReleaseFormat(Protocol):
         """The document."""
 
 
-def write_commitment_and_statement(claim: ReleasedClaim, folder: Path) -> None:
-    """Writes the commitment and the one-page statement, as a page and as a PDF file, into a release."""
+def write_statement(claim: ReleasedClaim, folder: Path) -> None:
+    """Writes the one-page statement, as a page and as a PDF file, into a release."""
     page = one_page_statement(claim)
-    write_commitment(folder, claim.commitment)
     write_file_in_one_rename(
         folder / STATEMENT_FILE,
         fill_template("statement.html.j2", page=page, size=row_font_size_that_fits(page)).encode(),
@@ -126,9 +125,9 @@ def write_commitment_and_statement(claim: ReleasedClaim, folder: Path) -> None:
     write_file_in_one_rename(folder / STATEMENT_PDF, pdf_bytes_of_page(page))
 
 
-def write_price_and_program(opening: Opening, bill: Bill, folder: Path) -> None:
+def write_price_and_program(budget: Guarantee, bill: Bill, folder: Path) -> None:
     """Writes the event of the price and the program that recomputes it into a release, if the charge has an event."""
-    price = price_json_fields(opening.charged, bill)
+    price = price_json_fields(budget, bill)
     if price is not None:
         write_json(folder / PRICE_FILE, price)
         write_file_in_one_rename(folder / PROGRAM_FILE, price_check_program_text().encode())
@@ -143,9 +142,3 @@ def write_documents_in_formats(package: ReleasedPackage, formats: Iterable[Relea
     """Writes the documents into a release."""
     for one in formats:
         write_file_in_one_rename(folder / one.file, one.text(package).encode())
-
-
-def write_commitment_opening_for_curator(opening: Opening, curator: Path) -> None:
-    """Writes the opening of the commitment into the curator's folder, never into a release."""
-    make_private_folder_durably(refuse_link(curator))
-    opening.write(curator)

@@ -21,14 +21,11 @@ from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.reports.figures.drawing import GRID, INK, MUTED, SERIES, own_matplotlib_settings
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 
-COMMITTED = (
-    "This hash ties the statement to the charges in the curator's ledger without showing them. The person who signs "
-    "can prove this tie with the salt and the charges in the curator's own file."
+REPORT = (
+    "The SHA-256 of report.json, which has what is claimed here. The curator's ledger has a line for this release, and "
+    "its digest covers that file."
 )
-MODEL = (
-    "The SHA-256 of {file}. Another statement with the same commitment and another model contradicts this one, since "
-    "the charges pay for one model."
-)
+MODEL = "The SHA-256 of {file}. The charges pay for one model, and the ledger refuses a second one."
 SIGNED = ("Date", "Name and office", "Signature")
 """The lines that a person fills in."""
 
@@ -74,7 +71,7 @@ def one_page_statement(claim: ReleasedClaim) -> OnePage:
         StatementRow(label="The account", text=claim.account_reserved_and_budget_sentence),
         StatementRow(label="Not covered", points=claim.not_covered_sentences),
         StatementRow(label="Trust", text=claim.line_text_on_topic("Trust")),
-        row_of_commitment(claim.commitment),
+        StatementRow(label="Report", text=REPORT, code=claim.report),
         *row_of_model(claim.model),
     )
     return OnePage(
@@ -85,11 +82,6 @@ def one_page_statement(claim: ReleasedClaim) -> OnePage:
         claim=claim.line_text_on_topic("Claim"),
         rows=tuple(row for row in rows if row.text or row.points),
     )
-
-
-def row_of_commitment(commitment: str) -> StatementRow:
-    """The row with the commitment."""
-    return StatementRow(label="Commitment", text=COMMITTED, code=commitment)
 
 
 def row_of_model(model: ReleasedModel | None) -> tuple[StatementRow, ...]:

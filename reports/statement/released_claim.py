@@ -111,7 +111,7 @@ class ReleasedClaim:
     claimed_by: tuple[str, ...]
     lines: tuple[Line, ...]
     cautions: tuple[str, ...]
-    commitment: str
+    report: str
     model: ReleasedModel | None
     score: ReleasedScore | None
     exact_scores: bool
@@ -173,7 +173,7 @@ def released_claim_of_sweep(
     *,
     headline: str,
     lines: Sequence[Line],
-    commitment: str,
+    report: str,
     model: ReleasedModel | None,
     day: date,
 ) -> ReleasedClaim:
@@ -198,7 +198,7 @@ def released_claim_of_sweep(
         claimed_by=tuple(dict.fromkeys(charge.charge_facts.claimed_by for charge in bill.charges)),
         lines=tuple(lines),
         cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
-        commitment=commitment,
+        report=report,
         model=model,
         score=_disclosed_winner_score(sweep),
         exact_scores=not sweep.has_private_scores,

@@ -176,7 +176,7 @@ def verify(arguments: list[str]) -> None:
 
 
 def check(arguments: list[str]) -> None:
-    """`dpsweep check PACKAGE [OPENING]`."""
+    """`dpsweep check PACKAGE`."""
     from dpsweep.reports.disclosure.package_check import check_package
 
     check_package(arguments)
@@ -334,9 +334,8 @@ VERBS: Mapping[str, Subcommand] = {
     "check": Subcommand(
         run=check,
         line="recompute what a release from somebody else claims, by this installation's own program",
-        usage="PACKAGE [OPENING]",
+        usage="PACKAGE",
         example="dpsweep check Downloads/release",
-        hint=lambda: "OPENING is the curator's opening.json, which opens the commitment of the release.",
     ),
     "report": Subcommand(
         run=report,

@@ -18,7 +18,6 @@ from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.mirror import KnownPlace
 from dpsweep.accounting.ledger.private_store import LAST_FOLDER_FILE, LAUNCH_FILE, PrivateStore
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
-from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
@@ -118,17 +117,6 @@ HEADER = Header(
 )
 
 
-def _openings() -> tuple[Any, ...]:
-    charged = ChargedSweep(
-        account="digits",
-        plan="0" * 12,
-        adjacency="add_or_remove_one",
-        unit="record",
-        charges=({"event": event_forms()[2], "rule": {"kind": "composition"}, "epsilon": 1.0, "delta": 1e-5},),
-    )
-    return ({"salt": "1" * 64, "charged": charged.to_json()},)
-
-
 @cache
 def _bodies() -> tuple[Any, ...]:
     """A body of each kind, with the kind."""
@@ -204,18 +192,6 @@ KINDS: Mapping[str, StoredKind] = {
         read=SearchOutcome.read,
         write=asdict,
         strict=True,
-    ),
-    "opening": StoredKind(
-        file=OPENING_FILE,
-        examples=_openings,
-        read=lambda path: Opening.read(path.parent),
-        write=lambda opening: {"salt": opening.salt, "charged": opening.charged.to_json()},
-    ),
-    "commitment": StoredKind(
-        file="commitment.json",
-        examples=lambda: ({"commitment": "1" * 64},),
-        read=lambda path: read_commitment(path.parent),
-        write=lambda commitment: {"commitment": commitment},
     ),
     "winner": StoredKind(
         file=WINNER_FILE,

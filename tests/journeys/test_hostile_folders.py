@@ -237,7 +237,9 @@ def test_a_release_leads_nowhere_by_links(tmp_path: Path) -> None:
         assert "no symbolic link" in str(checked(lambda write=write: write(folder, ledger)))
     for name in ("release", "export"):
         (folder / name).unlink()
-    assert "no symbolic link" in str(checked(lambda: write_release(folder, ledger))), "its opening would lie elsewhere"
+    assert "no symbolic link" in str(checked(lambda: write_release(folder, ledger))), (
+        "its list of files would lie elsewhere"
+    )
     (folder / "curator").unlink()
     for model in folder.glob("trials/*/model.safetensors"):
         model.unlink()

@@ -50,7 +50,7 @@ LEAVES = {
     *("report.html", "report.json", "trials.csv", "config.yaml", "model.safetensors", "preprocessing.json"),
     *("winner.json", "heatmap.png", "heatmap.svg", "heatmap-dpsgd.png", "heatmap-dpsgd.svg"),
     *("privacy.png", "privacy.svg", "heatmap.pdf", "heatmap-dpsgd.pdf", "privacy.pdf"),
-    *("commitment.json", "statement.html", "statement.pdf", "price.json", "price_check.py"),
+    *("statement.html", "statement.pdf", "price.json", "price_check.py"),
     *("methods.tex", "methods.bib"),
 }
 """The files of a release under composition."""

@@ -35,7 +35,7 @@ LEAVES = {
     *("winner.json", "heatmap.png", "heatmap.svg", "heatmap-dpnsgd.png", "heatmap-dpnsgd.svg"),
     *("privacy.png", "privacy.svg", "privacy.pdf", "heatmap.pdf", "heatmap-dpnsgd.pdf"),
     *("methods.tex", "methods.bib"),
-    *("commitment.json", "statement.html", "statement.pdf", "price.json", "price_check.py"),
+    *("statement.html", "statement.pdf", "price.json", "price_check.py"),
 }
 """The files of a release under composition."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,4 @@ def secrets_of(made: Any) -> set[str]:
             found |= {str(batch) for batch in result.curator["batch_sizes"].values()}
             found |= {f"{result.seconds}", f"{result.seconds:.4g}", f"{result.seconds:.1f} s", result.started}
             found |= {result.error} - {None}
-    opening = made.folder / "curator" / "opening.json"
-    if opening.exists():
-        found.add(json.loads(opening.read_text())["salt"])
     return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes"}

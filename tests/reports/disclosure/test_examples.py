@@ -1,4 +1,4 @@
-"""The examples of docs/releases.md are what a release has, and an auditor opens a commitment with Python alone."""
+"""The examples of docs/releases.md are what a release has, and a reader recomputes its price with Python alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.records.commitment import COMMITMENT_FILE
-from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.pages.release import write_release
 from tests.reports.disclosure.forms import FORMATS, NAMES
 
@@ -28,12 +25,8 @@ SweepOf = Callable[..., Any]
 
 
 @pytest.fixture
-def made(sweep_of: SweepOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The sweep of the page, with a key of zeros."""
-    key = tmp_path / "fingerprint.key"
-    key.write_text(f"{'00' * 32}\n")
-    key.chmod(0o600)
-    monkeypatch.setenv("DPSWEEP_KEY", str(key))
+def made(sweep_of: SweepOf) -> Any:
+    """The sweep of the page."""
     return sweep_of(AXES)
 
 
@@ -45,7 +38,7 @@ def rounded(line: str) -> str:
 def test_the_pages_examples_are_what_a_release_has(made: Any) -> None:
     """Each shown line is in the file, and the lines are in its order."""
     folder = write_release(made.folder, made.ledger, tuple(FORMATS.values()), date(2026, 12, 1)).parent
-    assert set(EXAMPLES) == {COMMITMENT_FILE, *(one.file for one in FORMATS.values())}
+    assert set(EXAMPLES) == {one.file for one in FORMATS.values()}
     for name, example in EXAMPLES.items():
         lines = iter([rounded(line) for line in (folder / name).read_text().splitlines()])
         for shown in example.splitlines():
@@ -57,22 +50,12 @@ def test_the_pages_examples_are_what_a_release_has(made: Any) -> None:
     assert {name for name in NAMES if f"`--for {name}`" in PAGE} == set(NAMES)
 
 
-def test_an_auditor_opens_the_commitment_without_us(made: Any) -> None:
-    write_release(made.folder, made.ledger)
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    subprocess.run([sys.executable, "-I", "-c", program], cwd=made.folder, check=True)
-    opening = made.folder / "curator" / "opening.json"
-    opening.write_text(opening.read_text().replace('"delta": 1e-05', '"delta": 1e-06'))
-    done = subprocess.run([sys.executable, "-I", "-c", program], cwd=made.folder, capture_output=True, text=True)
-    assert "AssertionError" in done.stderr
-
-
 def test_an_outsider_recomputes_the_price_as_the_page_shows(made: Any) -> None:
     write_release(made.folder, made.ledger)
     assert sha256((made.folder / PROGRAM).read_bytes()).hexdigest() == CHECKSUM, "docs/releases.md has its checksum"
     (block,) = (text for text in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) if "$ python" in text)
     examples = re.findall(r"\$ python ([^#\n]*?) *(?:#[^\n]*)?\n(.*?)(?=\$|\Z)", block, re.DOTALL)
-    assert [command for command, _ in examples] == [PROGRAM, f"{PROGRAM} release curator/opening.json"]
+    assert [command for command, _ in examples] == [PROGRAM]
     for command, shown in examples:
         done = subprocess.run([sys.executable, "-I", *command.split()], cwd=made.folder, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
@@ -82,12 +65,3 @@ def test_an_outsider_recomputes_the_price_as_the_page_shows(made: Any) -> None:
 def cut(text: str) -> str:
     """The text with numbers cut to four digits behind the point."""
     return re.sub(r"(\d\.\d{4})\d+", r"\1", text)
-
-
-def test_verify_opens_the_commitment_too(made: Any) -> None:
-    write_release(made.folder, made.ledger)
-    assert "all paid" in verify_sweep_folder_and_describe(made.folder, made.ledger)
-    path = made.folder / "release" / COMMITMENT_FILE
-    path.write_text(re.sub(r"[0-9a-f]{64}", "ab" * 32, path.read_text()))
-    with pytest.raises(ContractBroken, match="does not open this commitment"):
-        verify_sweep_folder_and_describe(made.folder, made.ledger)

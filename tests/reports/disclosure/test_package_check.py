@@ -46,15 +46,13 @@ def edited(path: Path, change: Callable[[Any], None]) -> None:
     path.write_text(json.dumps(form))
 
 
-def test_a_release_holds_in_the_lines_that_are_compared(
-    package: Path, swept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_release_holds_in_the_lines_that_are_compared(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ClaimNotRecomputed, match="Rely on the lines that hold alone"):
-        check_package([str(package), str(swept / "curator" / "opening.json")])
+        check_package([str(package)])
     lines = capsys.readouterr().out.splitlines()
     *held, last = lines
     assert [line.partition(":")[0] for line in held] == [
-        *("commitment", "training", "validation", "total variation", "statement.html")
+        *("training", "validation", "total variation", "statement.html")
     ]
     assert all(": holds: " in line for line in held)
     assert last.startswith("checked: price, claim, model; not compared: everything you can see on ")
@@ -108,15 +106,26 @@ def test_a_coin_that_is_guessed_less_often_than_the_event_allows_fails(
     assert "total variation: does not hold" in capsys.readouterr().out
 
 
-def test_a_statement_of_another_model_or_commitment_fails(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_statement_of_another_model_or_report_fails(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (package / "model.safetensors").write_text("another model")
     with pytest.raises(ClaimFails):
         check_package([str(package)])
     assert "it does not have the SHA-256 of model.safetensors" in capsys.readouterr().out
-    edited(package / "commitment.json", lambda form: form.update(commitment="ab" * 32))
+    (package / "report.json").write_bytes((package / "report.json").read_bytes() + b"\n")
     with pytest.raises(ClaimFails):
         check_package([str(package)])
-    assert "it does not have the commitment and the SHA-256" in capsys.readouterr().out
+    assert "it does not have the SHA-256 of report.json and the SHA-256" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", ["title", "statement", "best", "repeat"])
+def test_an_edit_of_the_report_that_changes_no_price_fails(
+    package: Path, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(package_check, "_print_price_check_and_return_code", lambda _: HOLDS)
+    edited(package / "report.json", lambda form: form.update({key: form[key] * 2}))
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert "statement.html: does not hold: it does not have the SHA-256 of report.json\n" in capsys.readouterr().out
 
 
 SHOWN = '<p class="price">ε ≤ 0.1<small>at δ = 1e-5</small></p>'
@@ -134,7 +143,7 @@ FORGED: dict[str, Callable[[str, str], str]] = {
     "sentence": lambda page, _: re.sub(r"satisfies \([^,]*,", "satisfies (0.1,", page),
     "two models": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Model</dt><dd>Another.</dd></div>"),
     "another hash": lambda page, _: re.sub(r"(<dt>Model</dt><dd>)", rf"\1Its SHA-256 is {'0' * 64}. ", page),
-    "two commitments": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Commitment</dt><dd>Another.</dd></div>"),
+    "two reports": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Report</dt><dd>Another.</dd></div>"),
 }
 
 
@@ -200,7 +209,7 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", ["price.json", "report.json", "commitment.json"])
+@pytest.mark.parametrize("name", ["price.json", "report.json"])
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_file_is_refused_in_one_sentence(package: Path, name: str, what: str) -> None:
     (package / name).write_bytes(HOSTILE[what])
@@ -209,7 +218,7 @@ def test_a_hostile_file_is_refused_in_one_sentence(package: Path, name: str, wha
     assert len(str(refusal.value).splitlines()) == 1 and len(str(refusal.value)) < 3000
 
 
-@pytest.mark.parametrize("name", ["price.json", "report.json", "commitment.json", "statement.html"])
+@pytest.mark.parametrize("name", ["price.json", "report.json", "statement.html"])
 def test_a_file_that_is_missing_is_named(package: Path, name: str) -> None:
     (package / name).unlink()
     with pytest.raises(
@@ -218,15 +227,16 @@ def test_a_file_that_is_missing_is_named(package: Path, name: str) -> None:
         check_package([str(package)])
 
 
-def test_links_and_pipes_are_not_read(package: Path, tmp_path: Path) -> None:
-    (tmp_path / "private.json").write_text('{"commitment": "secret"}')
-    (package / "commitment.json").unlink()
-    (package / "commitment.json").symlink_to(tmp_path / "private.json")
+@pytest.mark.parametrize("name", ["price.json", "report.json", "statement.html"])
+def test_links_and_pipes_are_not_read(package: Path, name: str, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text('{"version": "secret"}')
+    (package / name).unlink()
+    (package / name).symlink_to(tmp_path / "private")
     with pytest.raises(BadInput) as refusal:
         check_package([str(package)])
     assert "secret" not in str(refusal.value)
-    (package / "commitment.json").unlink()
-    os.mkfifo(package / "commitment.json")
+    (package / name).unlink()
+    os.mkfifo(package / name)
     with pytest.raises(BadInput):
         check_package([str(package)])
 
@@ -264,6 +274,6 @@ def test_a_package_that_takes_too_long_is_not_recomputed(
 
 
 def test_a_folder_without_a_price_is_refused(program: Program, tmp_path: Path) -> None:
-    for words in ((), ("nowhere",), (str(tmp_path),), ("a", "b", "c")):
+    for words in ((), ("nowhere",), (str(tmp_path),), (str(tmp_path), "b")):
         done = program("check", *words, module=CLI)
         assert (done.returncode, done.stdout) == (ExitCode.BAD_INPUT, "")

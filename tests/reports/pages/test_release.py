@@ -18,7 +18,6 @@ import yaml
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.records.commitment import COMMITMENT_FILE, Opening, read_commitment
 from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
@@ -44,12 +43,10 @@ def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
     assert leaked == []
     assert not re.search(r"\d{4}-\d\d-\d\dT\d\d", text)
     salt = json.loads((made.folder / "release" / WINNER_FILE).read_text())["salt"]
-    commitment = read_commitment(made.folder / "release")
-    model = sha256((made.folder / "release" / MODEL_FILE).read_bytes()).hexdigest()
-    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment, model}
-    opening = Opening.read(made.folder / "curator")
-    assert opening is not None
-    opening.check_commitment_and_charges(str(commitment), made.ledger)
+    report, model = (
+        sha256((made.folder / "release" / name).read_bytes()).hexdigest() for name in ("report.json", MODEL_FILE)
+    )
+    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, report, model}
     assert made.plan.account in text
 
 
@@ -81,7 +78,7 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
     path = write_release(made.folder, made.ledger)
     names = {"report.html", "report.json", "config.yaml", WINNER_FILE, MODEL_FILE, "privacy.png", "privacy.svg"}
     names |= {"preprocessing.json", "privacy.pdf", "methods.tex", "methods.bib"}
-    names |= {"statement.html", "statement.pdf", "commitment.json", "price.json", "price_check.py"}
+    names |= {"statement.html", "statement.pdf", "price.json", "price_check.py"}
     assert {file.name for file in path.parent.iterdir()} == names
     assert (path.parent / MODEL_FILE).read_text() == "weights of point 9"
     config = yaml.safe_load((path.parent / "config.yaml").read_text())
@@ -175,7 +172,7 @@ def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> No
         path.write_bytes(content.replace(b"2", b"1", 1) + b" ")
         with pytest.raises((ContractBroken, BadInput)) as refusal:
             verify_sweep_folder_and_describe(made.folder, made.ledger)
-        assert path.name in str(refusal.value) or path.name in (*COVERED, WINNER_FILE, COMMITMENT_FILE), name
+        assert path.name in str(refusal.value) or path.name in (*COVERED, WINNER_FILE), name
         path.unlink()
         with pytest.raises((ContractBroken, BadInput)):
             verify_sweep_folder_and_describe(made.folder, made.ledger)
@@ -271,11 +268,11 @@ def test_an_earlier_release_that_cannot_be_removed_is_named(sweep_of: SweepOf) -
     assert write_release(made.folder, made.ledger).is_file()
 
 
-def test_a_statement_names_the_charges_and_the_model(sweep_of: SweepOf) -> None:
-    """So two releases of one charge contradict each other."""
+def test_a_statement_names_the_report_and_the_model(sweep_of: SweepOf) -> None:
+    """So a signed sheet belongs to one release, whose line in the ledger covers both files."""
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     folder = write_release(made.folder, made.ledger).parent
-    model = sha256((folder / MODEL_FILE).read_bytes()).hexdigest()
-    for digest in (str(read_commitment(folder)), model):
+    for name in ("report.json", MODEL_FILE):
+        digest = sha256((folder / name).read_bytes()).hexdigest()
         assert f"<code>{digest}</code>" in (folder / "statement.html").read_text()
         assert digest in words_of(folder / "statement.pdf")

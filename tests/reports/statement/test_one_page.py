@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from hashlib import sha256
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.records.commitment import Opening
-from dpsweep.reports.pages.released_package import STATEMENT_FILE, STATEMENT_PDF, write_commitment_and_statement
+from dpsweep.reports.pages.released_package import STATEMENT_FILE, STATEMENT_PDF, write_statement
 from dpsweep.reports.statement.one_page import SIZES, one_page_statement, pdf_bytes_of_page, row_font_size_that_fits
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 from dpsweep.reports.statement.statement_line import EvidenceLevel, Line
@@ -60,7 +60,7 @@ def claim_with(**changes: Any) -> ReleasedClaim:
             line("Trust", "The curator is trusted."),
         ),
         cautions=(),
-        commitment="ab" * 32,
+        report="ab" * 32,
         model=ReleasedModel(file="model.safetensors", sha256="cd" * 32),
         score=None,
         exact_scores=False,
@@ -76,7 +76,7 @@ def told(folder: Path) -> str:
 
 
 def test_it_says_the_claim_and_what_it_leaves_out(tmp_path: Path) -> None:
-    write_commitment_and_statement(claim_with(), tmp_path)
+    write_statement(claim_with(), tmp_path)
     for words in (told(tmp_path), " ".join(words_of(tmp_path / STATEMENT_PDF).split())):
         assert "3.457" in words
         assert "at δ = 1e-5" in words or "= 1e-5" in words
@@ -84,7 +84,7 @@ def test_it_says_the_claim_and_what_it_leaves_out(tmp_path: Path) -> None:
         assert "epsilon 5.000 at delta 2e-5 so far" in words
         assert "epsilon 8 at delta 0.0001" in words
         assert "ab" * 32 in words
-        assert "cd" * 32 in words and "another model contradicts this one" in words
+        assert "cd" * 32 in words and "the ledger refuses a second one" in words
         for text in (
             "The architecture.",
             "Timing.",
@@ -100,7 +100,7 @@ def test_it_says_the_claim_and_what_it_leaves_out(tmp_path: Path) -> None:
 def test_data_declared_public_have_no_claim(tmp_path: Path) -> None:
     nobody = "This search protects nobody: its data were declared public."
     claim = claim_with(nobody=nobody, epsilon=float("inf"), lines=(line("Claim", nobody),), budget=(float("inf"), 0.0))
-    write_commitment_and_statement(claim, tmp_path)
+    write_statement(claim, tmp_path)
     for words in (told(tmp_path), words_of(tmp_path / STATEMENT_PDF)):
         assert "No claim" in words
         assert "protects nobody" in words
@@ -117,7 +117,7 @@ def test_the_same_statement_has_the_same_bytes(tmp_path: Path) -> None:
 
 def test_names_are_text(tmp_path: Path) -> None:
     account = "<script>alert(1)</script> $x_1$ \N{SNOWMAN} \N{CJK UNIFIED IDEOGRAPH-4E2D}"
-    write_commitment_and_statement(claim_with(account=account), tmp_path)
+    write_statement(claim_with(account=account), tmp_path)
     assert "<script" not in (tmp_path / STATEMENT_FILE).read_text()
     assert account in told(tmp_path)
     assert "$x_1$" in words_of(tmp_path / STATEMENT_PDF)
@@ -138,7 +138,7 @@ def test_more_text_is_set_smaller_until_one_page_holds_it() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 @pytest.mark.parametrize("claim", [claim_with, long_claim], ids=["short", "long"])
 def test_a_browser_prints_it_on_one_sheet(tmp_path: Path, claim: Callable[[], ReleasedClaim]) -> None:
-    write_commitment_and_statement(claim(), tmp_path)
+    write_statement(claim(), tmp_path)
     quiet = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
     printed = tmp_path / "printed.pdf"
     words = [str(CHROMIUM), *quiet, f"--print-to-pdf={printed}", (tmp_path / STATEMENT_FILE).as_uri()]
@@ -147,11 +147,11 @@ def test_a_browser_prints_it_on_one_sheet(tmp_path: Path, claim: Callable[[], Re
         assert len(pypdf.PdfReader(path).pages) == 1
 
 
-def test_the_commitment_of_the_statement_is_that_of_the_release(sweep_of: Callable[..., Any]) -> None:
+def test_the_statement_has_the_hash_of_report_json(sweep_of: Callable[..., Any]) -> None:
     from dpsweep.reports.pages.release import write_release
 
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (1,)}})
     folder = write_release(made.folder, made.ledger).parent
-    commitment = Opening.from_ledger(made.ledger, "digits", made.plan.id).commitment
-    assert commitment in told(folder)
-    assert commitment in words_of(folder / STATEMENT_PDF)
+    digest = sha256((folder / "report.json").read_bytes()).hexdigest()
+    assert digest in told(folder)
+    assert digest in words_of(folder / STATEMENT_PDF)

@@ -91,7 +91,6 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "privacy.pdf",
         "methods.tex",
         "methods.bib",
-        "commitment.json",
         "price.json",
         "price_check.py",
         "statement.html",
