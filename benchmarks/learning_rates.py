@@ -94,7 +94,7 @@ def numbers_of_law(root: Path) -> dict[str, float]:
 
 
 def configured() -> dict[str, Any]:
-    """The settings; no data set has words of its own."""
+    """The settings; a data set without words of its own has none."""
     return {"words": {}, **yaml.safe_load(SETTINGS.read_text())}
 
 

@@ -266,6 +266,7 @@ def preset(data: str, folder: str, epsilon: float, way: str, turn: int) -> dict[
     """The row of one sweep by the words of a way, with its limit of multiplications."""
     own = yaml.safe_load(SETTINGS.read_text())["presets"]
     words = [*asked(data, folder, {"words": {}}), f"privacy.epsilon={epsilon}", *own["ways"][way].split()]
+    words += own["before"].get(data, "").split() if way == "today" else ()
     if "steps=auto" in words:
         words.append(f"plan.limit={own['longer'] * own['multiplications'][data]:g}")
     with tempfile.TemporaryDirectory() as place:
@@ -398,7 +399,7 @@ def difference(one: Sequence[float], other: Sequence[float], questions: int) -> 
 
 
 def compared_table() -> str:
-    """One run by the law beside what each set had before, then the other recipes beside the law."""
+    """One run by the law beside what each set had before, then the other recipes beside the law, also of networks."""
     settings = yaml.safe_load(SETTINGS.read_text())
     epsilons, sets = settings["axes"]["epsilons"], settings["sets"]
     arms = {(row["set"], row["epsilon"]): row["accuracies"] for row in rows() if row["what"] == "recipes"}
@@ -431,17 +432,19 @@ def compared_table() -> str:
         cells = {(one, e): (sweeps[one, e, way], sweeps[one, e, "today"]) for one in own for e in epsilons}
         if any(len(ran) > 1 for pair in cells.values() for ran in pair):
             lines += ["", *told(way, cells)]
-    lines += ["", f"{'less than the law':<17}" + "".join(f"{f'epsilon {epsilon}':>22}" for epsilon in epsilons)]
-    for arm in list(settings["recipes"]["arms"])[1:]:
-        lost = [
-            [
-                statistics.mean(arms[one, e]["law"]) - statistics.mean(arms[one, e][arm])
-                for one in sets
-                if (one, e) in arms
+    for study, title in (("recipes", "less than the law"), ("networks", "of networks")):
+        found = {(row["set"], row["epsilon"]): row["accuracies"] for row in rows() if row["what"] == study}
+        ran = [one for one in settings[study].get("sets", sets) if all((one, epsilon) in found for epsilon in epsilons)]
+        lines += ["", f"{title:<20}" + "".join(f"{f'epsilon {epsilon}':>19}" for epsilon in epsilons)]
+        for arm in list(settings[study]["arms"])[1:] if ran else ():
+            lost = [
+                [statistics.mean(found[one, e]["law"]) - statistics.mean(found[one, e][arm]) for one in ran]
+                for e in epsilons
             ]
-            for e in epsilons
-        ]
-        lines.append(f"{arm:<17}" + "".join(f"{statistics.mean(each):15.1f} ± {margin(each):4.1f}" for each in lost))
+            lines.append(
+                f"{arm:<20}" + "".join(f"{statistics.mean(each):12.1f} \u00b1 {margin(each):4.1f}" for each in lost)
+            )
+        lines.append(f"sets: {', '.join(ran) or 'none so far'}")
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", 
 
 
 def configured() -> dict[str, Any]:
-    """The settings; no data set has words of its own."""
+    """The settings; a data set without words of its own has none."""
     return {"words": {}, **yaml.safe_load(SETTINGS.read_text())}
 
 
