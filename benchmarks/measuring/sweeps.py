@@ -161,13 +161,13 @@ def workers() -> Iterator[ProcessPoolExecutor]:
 
 def remember_prices() -> None:
     """Lets this process compute no price that was computed by the same accountants before: rounds ask for the same."""
-    from dpsweep.accounting.pricing import panel
+    from dpsweep.accounting import upper_bounds
 
-    sources = sorted(Path(panel.__file__).parents[1].rglob("*.py"))
+    sources = sorted(Path(upper_bounds.__file__).parent.rglob("*.py"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     folder = Path(tempfile.gettempdir(), f"dpsweep-prices-{digest[:16]}")
     folder.mkdir(exist_ok=True)
-    computed = panel._bounds_and_refusals
+    computed = upper_bounds._remembered_bound
 
     def remembered(*asked: Any) -> Any:
         path = folder / hashlib.sha256(repr(asked).encode()).hexdigest()
@@ -179,7 +179,7 @@ def remember_prices() -> None:
         draft.rename(path)
         return found
 
-    panel._bounds_and_refusals = remembered  # type: ignore[assignment]
+    upper_bounds._remembered_bound = remembered  # type: ignore[assignment]
 
 
 def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path) -> None:
