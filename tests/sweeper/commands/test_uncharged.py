@@ -35,6 +35,29 @@ def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledg
     assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
 
 
+CHEAP = """
+import sys
+from dataclasses import replace
+from dpsweep.accounting.pricing.panel import Panel
+real = Panel.quote
+def quote(self, *terms):
+    told = real(self, *terms)
+    parts = dict.fromkeys(told.parts, 0.05)
+    return replace(told, guarantee=replace(told.guarantee, epsilon=0.05), parts=parts, lower=0.0, attack=0.0)
+Panel.quote = quote
+from dpsweep.__main__ import main
+sys.exit(main())
+"""
+"""dpsweep, whose plans say that they cost 0.05."""
+
+
+def test_a_price_that_planning_computes_too_low_is_not_charged(ledger: Ledger, environment: dict[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", CHEAP, "sweep", *TWO], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "priced at epsilon 0.05, and costs" in done.stderr
+    assert not ledger.statement("digits").charges
+
+
 def test_a_folder_from_another_ledger_is_refused_before_the_charge(
     program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:
