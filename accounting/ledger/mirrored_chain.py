@@ -134,6 +134,8 @@ class MirroredChain:
             identity = None if lines is None else lines.identity_in_first_line()
             if lines is None or identity is None:
                 raise BadInput(f"Expected {self.chain.name} to be a ledger; the first sweep makes one.")
+            if path is None and self.chain.file is None:
+                raise BadInput(f"Expected a file for the mirror of {self.chain.name}: a server's has no other place.")
             mirror = _own_mirror_with_folder(identity) if path is None else Mirror(path=path.absolute())
             if not lines.contains_chain_end(mirror.end()):
                 raise BadInput(f"Expected {mirror.path} to be a new file: it has lines of another ledger.")

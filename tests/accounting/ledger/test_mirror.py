@@ -113,6 +113,8 @@ def test_lines_of_a_server_come_back_from_the_mirror_that_it_names(server: Serve
     place = server.place()
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET)
+    with pytest.raises(BadInput, match="Expected a file for the mirror"):
+        ledger.name_mirror(None)
     ledger.name_mirror(tmp_path / "mirror.jsonl")
     charge(ledger, "p")
     before = entries(ledger)
