@@ -275,6 +275,23 @@ def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
 
+CORE = {"files": 61, "lines": 12_224}
+"""What has to be read to know that nothing is charged below its price: the ledger, all that it loads, and the rules."""
+
+
+def test_what_decides_a_charge_is_no_larger_than_it_has_become() -> None:
+    waiting = [ROOT / "accounting" / "ledger" / "ledger.py", *(ROOT / "accounting" / "selection").glob("*.py")]
+    loaded = set[Path]()
+    while waiting:
+        if (path := waiting.pop()) not in loaded:
+            loaded.add(path)
+            named = (ROOT / name.removeprefix("dpsweep.").replace(".", "/") for name in imports(path))
+            waiting += [file for place in named if (file := place.with_suffix(".py")).is_file()]
+    assert {path.relative_to(ROOT).parts[0] for path in loaded} == {"accounting"}
+    size = {"files": len(loaded), "lines": sum(len(path.read_text().splitlines()) for path in loaded)}
+    assert {name: number for name, number in size.items() if number > CORE[name]} == {}
+
+
 SIZE = {"bare lines": 43_461, "files": 413, "functions": 5_197}
 """What the product has come to. Whoever raises a number says in the commit what is added, and what goes for it."""
 
