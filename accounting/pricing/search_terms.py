@@ -14,12 +14,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
-from dpsweep.accounting.pricing.calibration import (
-    TIGHT,
-    calibrate_noise,
-    largest_affordable_count,
-    least_sufficient_noise_near,
-)
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import priced_events_of_runs
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -88,9 +83,6 @@ class SearchTerms:
         elif self._is_composition(self.search_event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
                 start, _ = self._terms_with_coarse_grid.least_noise_and_cost(rough_at, epsilon, start)
-                least = least_sufficient_noise_near(price, epsilon, start)
-                if least is not None and price(least) >= TIGHT * epsilon:
-                    return least
         return calibrate_noise(price, epsilon, start)
 
     def least_noise_and_cost(
