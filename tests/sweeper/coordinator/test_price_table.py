@@ -38,8 +38,8 @@ def test_two_accountants_that_agree_on_the_scores_alone_are_not_said_to_agree(
     assert quote.bounds == scored
     assert training["RDP"] - training["PLD"] > scored["RDP"] - scored["PLD"]
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
-        f"training records: {accountants_upper_bounds_text(training, training['classical'])}",
-        f"scored records: {accountants_upper_bounds_text(scored, scored['classical'])}",
+        f"training records: {accountants_upper_bounds_text(training, training['RDP'])}",
+        f"scored records: {accountants_upper_bounds_text(scored, scored['RDP'])}",
     ]
 
 
