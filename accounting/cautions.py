@@ -111,15 +111,11 @@ def caution_sentences(meaning: Meaning, units: int | None, accepted: float | Non
 
     Without a number of units there is none on delta.
     """
-    large = (
-        ()
-        if units is None
-        else (
-            noticeable_delta_sentence(meaning.guarantee.delta, units, meaning.guarantee.unit),
-            delta_acceptance_sentence(meaning.guarantee.delta, units, accepted),
-        )
-    )
-    return tuple(filter(None, (meaning.harm_sentence, " ".join(filter(None, large)))))
+    guarantee, large = meaning.guarantee, ""
+    if units is not None:
+        noticeable = noticeable_delta_sentence(guarantee.delta, units, guarantee.unit)
+        large = f"{noticeable} {delta_acceptance_sentence(guarantee.delta, units, accepted)}".strip()
+    return tuple(filter(None, (meaning.harm_sentence, large)))
 
 
 def is_accepted_delta(accepted: object, delta: float) -> bool:

@@ -2,8 +2,8 @@
 
 Invariants: amounts that are spent, reserved, asked for or claimed are never written smaller than they are, and
 amounts that are left, or forced at least, never larger. Noise protects, so existing noise is never written larger than
-it is, and required noise never smaller. Typed numbers are written digit by digit. `apart` writes two amounts that a
-sentence compares, with as many digits as show which of them is the larger one.
+it is, and required noise never smaller. Typed numbers are written digit by digit. Two amounts that a sentence compares
+have as many digits as show which of them is the larger one (`demand_and_remainder_texts`).
 
 Rules for changing this file: a test forbids format specifications (`:.4g`) on these amounts everywhere else, and tests
 with random numbers check every function's rounding direction.
@@ -109,7 +109,7 @@ def text_with_all_digits(value: Amount) -> str:
 def demand_and_remainder_texts(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
     """An amount asked for, rounded up, and the rest, rounded down, both written as deltas if `name` is delta.
 
-    *Guarantee*: the first written number is the larger one exactly if `asked` is larger than `left`, and then their
+    *Guarantee*: the first written number is the larger one exactly if `demand` is larger than `left`, and then their
     difference is at most twice the true one.
 
     >>> demand_and_remainder_texts(2.0000004, 2.0), demand_and_remainder_texts(0.5, 2.0)
@@ -183,21 +183,17 @@ def percent_text_rounded_up(share: float) -> str:
 
 def _text_with_decimals(value: Amount, rounding: str, decimals: int) -> str:
     """A number with this many decimals, or with this many digits if it is small."""
-    if not math.isfinite(value):
-        return INFINITE
+    if not math.isfinite(value) or value == 0:
+        return INFINITE if value else "0"
     exact = _as_shortest_decimal(value)
-    if exact == 0:
-        return "0"
     return f"{exact.quantize(Decimal(1).scaleb(min(-decimals, exact.adjusted() - decimals + 1)), rounding, _EXACT):f}"
 
 
 def _text_with_digits(value: Amount, rounding: str, digits: int) -> str:
     """A number with at most this many digits."""
-    if not math.isfinite(value):
-        return INFINITE
+    if not math.isfinite(value) or value == 0:
+        return INFINITE if value else "0"
     exact = _as_shortest_decimal(value)
-    if exact == 0:
-        return "0"
     return _text_like_python_float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding, _EXACT))
 
 

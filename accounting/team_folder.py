@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 GROUP_VARIABLE = "DPSWEEP_GROUP"
 """The environment variable that names a folder of a group."""
@@ -43,9 +45,13 @@ def access_failure_text(cause: OSError, path: Path | None = None) -> str:
 
 def missing_rights_text(path: Path) -> str:
     """Whose a file is that this user may not use, and which command by whom gives the rights; for POSIX systems."""
+    import grp
+    import pwd
+
     place = _first_closed_path(Path(os.path.abspath(path)))  # noqa: PTH100 - `..` and links stay as named
     state = place.stat()
-    user, owner, group = _user_name(os.geteuid()), _user_name(state.st_uid), _group_name(state.st_gid)
+    user, owner = (_name_or_number(pwd.getpwuid, number) for number in (os.geteuid(), state.st_uid))
+    group = _name_or_number(grp.getgrgid, state.st_gid)
     whose = f"{place} belongs to {owner} and group {group} with mode {stat.S_IMODE(state.st_mode):04o}"
     rights = f"+rw{'x' if place.is_dir() else ''} {shlex.quote(str(place))}"
     if state.st_uid == os.geteuid():
@@ -67,21 +73,9 @@ def _first_closed_path(path: Path) -> Path:
     return above[-1]
 
 
-def _user_name(number: int) -> str:
-    """The name of a user, the number where none is known."""
-    import pwd
-
+def _name_or_number(entry: Callable[[int], Sequence[Any]], number: int) -> str:
+    """The name of a user or group by the system's list of them, the number where none is known."""
     try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
-
-
-def _group_name(number: int) -> str:
-    """The name of a group, the number where none is known."""
-    import grp
-
-    try:
-        return grp.getgrgid(number).gr_name
+        return str(entry(number)[0])
     except KeyError:
         return str(number)

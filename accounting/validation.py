@@ -117,7 +117,7 @@ def require_stored_integer(name: str, value: object, least: int = 0) -> int:
 
 
 def is_integer_at_least(value: object, least: int) -> bool:
-    """Whether a value is an integer of at least `least`, for messages that say more than those of `whole`.
+    """Whether a value is an integer of at least `least`, for messages that say more than a check's.
 
     >>> is_integer_at_least(3, 1), is_integer_at_least(0, 1), is_integer_at_least(True, 1), is_integer_at_least("3", 1)
     (True, False, False, False)

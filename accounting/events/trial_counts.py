@@ -19,7 +19,6 @@ import numpy as np
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.root_finding import brent
 
 FAR_TRIES = 2_000_000
 """The largest number of probabilities that are summed one by one."""
@@ -313,7 +312,12 @@ _NOT_FELT = 60.0  # x^limit below exp(-60) changes no slope by more than a relat
 
 @lru_cache(maxsize=256)
 def _gamma_for_mean(eta: float, mean: float) -> float:
-    """The gamma at which a truncated negative binomial distribution has this mean."""
+    """The gamma at which a truncated negative binomial distribution has this mean.
+
+    Identities of plans contain it, so it is Brent's root to the last bit.
+    """
+    from scipy.optimize import brentq  # a tenth of `import torch`, and most plans solve for no gamma
+
     if not (math.isfinite(mean) and mean >= 1):
         raise ValueError(f"Expected mean={mean} >= 1 and finite.")
     if mean == 1:
@@ -328,7 +332,7 @@ def _gamma_for_mean(eta: float, mean: float) -> float:
         if lowest < -600:
             raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
     return (
-        math.exp(brent(log_mean_above_target, lowest, -1e-12, xtol=1e-14, rtol=1e-14))
+        math.exp(brentq(log_mean_above_target, lowest, -1e-12, xtol=1e-14, rtol=1e-14))
         if log_mean_above_target(-1e-12) < 0
         else 1.0
     )

@@ -1,17 +1,13 @@
-"""Alternatives that fit the rest of a budget: fewer runs, more noise, another rule, the other kind of subsample."""
+"""Alternatives that fit the rest of a budget: fewer runs, more noise, another rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.accountants.interface import plan_epsilon
-from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.codec import shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent, best_of_tries, leaves_with_counts, worst_of_events
-from dpsweep.accounting.events.trial_counts import NegativeBinomial
-from dpsweep.accounting.events.types import RandomStoppingDpEvent
+from dpsweep.accounting.events.build import PlanEvent, worst_of_events
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
 from dpsweep.accounting.notation import (
@@ -27,49 +23,6 @@ from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import trials_of_runs_at_noises
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.selection.interface import SelectionRule
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """The noise or the cost of a plan with the other kind of subsample.
-
-    If an epsilon was asked for, `noise_multiplier` is the noise that it would need; if the noise was given, `epsilon`
-    is the cost of training. Both come from Renyi curves, so they are approximate.
-    """
-
-    subsample: str
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
-
-    def __str__(self) -> str:
-        noise = noise_text_rounded_up(self.noise_multiplier or 0.0, 4)
-        need = noise if self.epsilon is None else f"epsilon {epsilon_text_rounded_up(self.epsilon)}"
-        runs = "all runs share batches" if self.subsample == "shared" else "each run draws batches of its own"
-        return f"if {runs} (subsample={self.subsample}): about {need}"
-
-
-def alternative_with_other_subsampling(priced: PricedPlan) -> Alternative | None:
-    """The other kind's price, None if it cannot be computed; the points must allow either kind."""
-    plan, own = priced.plan, priced.terms_under_rule(priced.rule)
-    other = replace(own, shared=not own.shared)
-    subsample = "shared" if other.shared else "independent"
-    try:
-        if plan.target_epsilon is None:
-            event = other.search_event(PlanEvent(training=trial.event.training) for trial in plan.trials)
-            return Alternative(subsample=subsample, epsilon=plan_epsilon(Rdp(), event, plan.delta, plan.adjacency))
-        ours, theirs = (_rough_noise_for_target(terms, priced) for terms in (own, other))
-    except (UnsupportedEvent, BadInput):
-        return None
-    noise: float = plan.trials[0].config["privacy"]["noise_multiplier"]
-    return Alternative(subsample=subsample, noise_multiplier=noise * theirs / ours)
-
-
-def _rough_noise_for_target(terms: SearchTerms, priced: PricedPlan) -> float:
-    runs = [priced.run_of(trial) for trial in priced.plan.trials]
-    return terms.rough_noise_for_target(
-        lambda noise: [PlanEvent(training=run.training_event_with_rounded_factors(noise)) for run in runs],
-        priced.plan.target_epsilon or 0.0,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,25 +48,6 @@ def offers_under_each_rule(priced: PricedPlan) -> tuple[Offer, ...]:
     return offer_of_each_rule(
         rules, plan.priced_events, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
     )
-
-
-def price_by_envelope_bound(priced: PricedPlan) -> float | None:
-    """The cost of the same search by the envelope bound, where the charge is another theorem's; None elsewhere.
-
-    Random stopping is charged by Liu and Talwar 2019, Theorem 3.4, as papers report it.
-    """
-    parts = {}
-    for name, part in priced.plan.event_without_card.events_by_population.items():
-        leaves = leaves_with_counts(part)
-        if len(leaves) != 1 or not isinstance(leaf := leaves[0][0], RandomStoppingDpEvent):
-            return None
-        parts[name] = best_of_tries(leaf.event, NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma), leaf.tries.limit)
-    try:
-        return priced.panel.epsilon(
-            PlanEvent.from_events_by_population(parts), priced.plan.delta, priced.plan.adjacency
-        )
-    except UnsupportedEvent:
-        return None
 
 
 def is_offer_admitted(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
@@ -149,7 +83,7 @@ def required_noise_to_fit_budget(
         )
 
     try:
-        noise = room.least_admitted_noise(search_training_event)
+        noise = room.least_admitted_noise(search_training_event, start=trials[0].config["privacy"]["noise_multiplier"])
         event = search_training_event(noise)
         if not room.is_charged_by_claim(event):  # scores match training in epsilon, not in the policy's amounts
             noise = room.least_admitted_noise(search_event_with_scores, start=noise)

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.alternatives import (
-    Alternative,
     RequiredNoise,
-    alternative_with_other_subsampling,
     fitting_ways_sentence,
     is_offer_admitted,
     offers_under_each_rule,
-    price_by_envelope_bound,
     required_noise_to_fit_budget,
 )
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -40,15 +37,12 @@ class Outlook:
 
     `admitted` says that the account admits the plan, `times` how many such plans, one after another, and `rest` is
     a phrase with the rest of each amount that it takes; all keep their defaults if the plan or the account has data
-    declared public. `other_subsample` is the requirement of the other kind of subsample, if there is a choice;
-    `envelope` is the cost of the same search by the envelope bound, if its charge is by another theorem.
+    declared public.
     """
 
     admitted: bool = False
     times: int = 0
     rest: str = ""
-    other_subsample: Alternative | None
-    envelope: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +57,16 @@ class RuleOutlooks:
     advice: str
 
 
-def compare_plan_with_account(priced: PricedPlan, statement: Statement | None, *, could_share: bool) -> Outlook:
-    """The plan compared with this account, or with the one that it would open if there is none.
-
-    `could_share` says that its points could have either kind of subsample.
-    """
-    other = alternative_with_other_subsampling(priced) if could_share else None
+def compare_plan_with_account(priced: PricedPlan, statement: Statement | None) -> Outlook:
+    """The plan compared with this account, or with the one that it would open if there is none."""
     if priced.plan.has_public_data or (statement is not None and statement.budget.promises_nothing):
-        return Outlook(other_subsample=other)
+        return Outlook()
     room = RemainingBudget.for_plan(priced, statement)
     takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
     return Outlook(
         admitted=room.balance.has_room_for_amounts(takes),
         times=room.number_of_admissible_repeats(takes),
         rest="" if statement is None else _remaining_amounts_phrase(room, takes),
-        other_subsample=other,
-        envelope=price_by_envelope_bound(priced),
     )
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.codec import shortest_decimal_of_float
-from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Balance, Statement
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract_decimals_exactly
@@ -110,13 +108,12 @@ class RemainingBudget:
         )
         return min(part, 1.0) if self.balance.has_room_for_amounts(takes) else max(part, math.nextafter(1.0, 2.0))
 
-    def least_admitted_noise(self, event_at: Callable[[float], PlanEvent], start: float | None = None) -> float:
+    def least_admitted_noise(self, event_at: Callable[[float], PlanEvent], start: float) -> float:
         """The least noise at which `event_at(noise)` is admitted; the search begins at `start`.
 
         Raises `BadInput` if no noise is enough.
         """
-        about = self._rough_least_admitted_noise(event_at) if start is None else start
-        return calibrate_noise(lambda noise: self.fraction_taken_by_event(event_at(noise)), 1.0, about)
+        return calibrate_noise(lambda noise: self.fraction_taken_by_event(event_at(noise)), 1.0, start)
 
     def largest_admitted_count(self, event_of: Callable[[int], PlanEvent], limit: int) -> int:
         """The largest count up to `limit` at which `event_of(count)` is admitted."""
@@ -129,14 +126,6 @@ class RemainingBudget:
         return self.balance.policy.amounts_of_charge(
             replace(self.balance.budget, epsilon=epsilon, delta=self.delta), event
         )
-
-    def _rough_least_admitted_noise(self, event_at: Callable[[float], PlanEvent]) -> float:
-        """An approximation of that noise, by Renyi curves alone, which are cheap."""
-        quick = replace(self, panel=Panel(claimants=(Rdp(),)))
-        try:
-            return calibrate_noise(lambda noise: quick.fraction_taken_by_event(event_at(noise)), 1.0)
-        except (BadInput, UnsupportedEvent):
-            return 1.0
 
 
 def _ratio_to_amount_left(more: float, left: Decimal) -> float:

@@ -74,39 +74,32 @@ def offer_of_each_rule(
     unit: str = "record",
 ) -> tuple[Offer, ...]:
     """An offer from each rule for a search over points with these events, in the order of the rules."""
-    return tuple(_offer_of_rule(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
+    offers = []
+    for label, rule in rules.items():
+        quote, runs, refusal = None, False, ""
+        try:
+            event = rule.event(trials)
+            runs = rule.is_event_charged_for_trials(event, trials)
+            quote = panel.quote(event, delta, adjacency, unit)
+        except DpsweepError as cause:
+            refusal = str(cause)
+        offers.append(
+            Offer(
+                label=label,
+                rule=rule,
+                expected_tries=rule.expected_tries(len(trials)),
+                chance_of_best=rule.chance_of_trying_best_share(len(trials), BEST_SHARE),
+                quote=quote,
+                runs=runs,
+                refusal=refusal,
+            )
+        )
+    return tuple(offers)
 
 
 def cheapest_offer_showing_results(offers: Sequence[Offer], results: str) -> Offer | None:
-    """The cheapest offer among the rules that run and show `wanted`; None if none of them has a finite price."""
+    """The cheapest offer among the rules that run and show these results; None if none of them has a finite price."""
     able = [
         offer for offer in offers if offer.runs and offer.can_show_results(results) and math.isfinite(offer.epsilon)
     ]
     return min(able, key=lambda offer: offer.epsilon, default=None)
-
-
-def _offer_of_rule(
-    label: str,
-    rule: SelectionRule,
-    trials: Sequence[PlanEvent],
-    panel: Panel,
-    delta: float,
-    adjacency: Adjacency,
-    unit: str,
-) -> Offer:
-    quote, runs, refusal = None, False, ""
-    try:
-        event = rule.event(trials)
-        runs = rule.is_event_charged_for_trials(event, trials)
-        quote = panel.quote(event, delta, adjacency, unit)
-    except DpsweepError as cause:
-        refusal = str(cause)
-    return Offer(
-        label=label,
-        rule=rule,
-        expected_tries=rule.expected_tries(len(trials)),
-        chance_of_best=rule.chance_of_trying_best_share(len(trials), BEST_SHARE),
-        quote=quote,
-        runs=runs,
-        refusal=refusal,
-    )

@@ -112,19 +112,17 @@ def cheapest_rule_label(
     able = {label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses}
     if not able:
         raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {results}.")
+
+    def trials_at(noise: float) -> list[PlanEvent]:
+        return training_events(runs, given_or_default_noises(runs, noise))
+
     if target is None:
         trials = training_events(runs, given_noises(runs))
     else:
-        noise = terms.rough_noise_for_target(
-            lambda noise: training_events(runs, given_or_default_noises(runs, noise)), target
-        )
-        trials = training_events(runs, given_or_default_noises(runs, noise))
-    offer = cheapest_offer_showing_results(
-        offer_of_each_rule(
-            able, terms.events_to_price(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency
-        ),
-        results,
-    )
+        trials = trials_at(terms.rough_noise_for_target(trials_at, target))
+    priced = terms.events_to_price(trials)
+    priced_rules = offer_of_each_rule(able, priced, terms.panel, delta=terms.delta, adjacency=terms.adjacency)
+    offer = cheapest_offer_showing_results(priced_rules, results)
     if offer is None:
         raise BadInput(f"Expected one of {', '.join(able)} to have a finite price for this search.")
     return offer.label
@@ -150,10 +148,9 @@ def solve_for_steps_or_points(
             raise BadInput(f"Not one point fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return runs[:fitting], None
 
-    def events_after_steps(steps: int) -> list[PlanEvent]:
-        return training_events([run.with_steps(steps) for run in runs], noises)
-
-    steps = terms.most_affordable_steps(events_after_steps, target)
+    steps = terms.most_affordable_steps(
+        lambda steps: training_events([run.with_steps(steps) for run in runs], noises), target
+    )
     return [run.with_steps(steps) for run in runs], None
 
 

@@ -132,7 +132,7 @@ def print_price_of_plan(
     print_line(f"time: {time_text()}")
     if width is not None:
         print_line(width)
-    _print_details_of_plan(priced, words, outlook, data)
+    _print_details_of_plan(priced, words, data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def _words_on_private_data(priced: PricedPlan, statement: Statement | None, outl
         f"{declared_search_class(plan).size_text(plan)}",
         budget=_private_budget_text(priced, statement, outlook),
         scores=_score_cost_text(priced),
-        rows=tuple(_search_price_rows(priced, outlook.envelope)),
+        rows=tuple(_search_price_rows(priced)),
         single_run=said if len(plan.trials) > 1 and alone != price else "",
         cautions=tuple(_caution_sentences(priced)),
     )
@@ -178,7 +178,7 @@ def _words_on_public_data(priced: PricedPlan, statement: Statement | None) -> _P
     )
 
 
-def _print_details_of_plan(priced: PricedPlan, words: _PriceWords, outlook: Outlook, data: Mapping[str, str]) -> None:
+def _print_details_of_plan(priced: PricedPlan, words: _PriceWords, data: Mapping[str, str]) -> None:
     """Prints the points, the bounds, the noise and the scores of a plan, then its notes and cautions.
 
     The price of a single run, as often quoted, stands near the end.
@@ -205,8 +205,6 @@ def _print_details_of_plan(priced: PricedPlan, words: _PriceWords, outlook: Outl
     for name, text in (*words.rows, *_final_run_rows(priced)):
         table.add_row(name, text)
     table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)))
-    if outlook.other_subsample is not None:
-        table.add_row("", str(outlook.other_subsample))
     bands = max((trial.config["noise"]["bands"] for trial in plan.trials if "noise" in trial.config), default=1)
     if bands > 1:
         table.add_row("noise", f"correlated over up to {bands} steps: {8 * (bands - 1)} bytes of memory per weight")
@@ -227,16 +225,11 @@ def _text_by_disclosure(texts: Mapping[Disclosure, str], discloses: frozenset[Di
     return next((text for disclosure, text in texts.items() if disclosure in discloses), "nothing")
 
 
-def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
+def _search_price_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """Which data sets are neighbours, the accountants' bounds, and the best lower bound."""
     quote = priced.quote
     yield "adjacency", priced.plan.adjacency.value
     yield from zip(chain(("accountants",), repeat("")), _bound_lines_by_population(priced), strict=False)
-    if envelope is not None:
-        yield (
-            "another theorem",
-            f"epsilon {epsilon_text_rounded_up(envelope)} for the same search, by the envelope bound; not charged",
-        )
     if quote.lower > 0:
         yield "true cost", f"at least {epsilon_text_rounded_down(quote.lower)}"
 

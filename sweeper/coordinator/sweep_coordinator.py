@@ -15,11 +15,10 @@ from pathlib import Path
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.pricing.outlook import Outlook, compare_plan_with_account
+from dpsweep.accounting.pricing.outlook import compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_error, print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -85,7 +84,7 @@ from dpsweep.sweeper.timing.time_estimate import (
     mean_seconds_of_run,
     rough_duration_text,
 )
-from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
+from dpsweep.sweeper.trial.blocks import jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
 
@@ -110,7 +109,7 @@ class SweepCoordinator:
         with speeds.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as costs:
             folder = self._sweep_folder_of_plan(plan)
             statement = self._ledger.statement_or_none(plan.account, plan.id)
-            view = self._compare_with_account(priced, statement)
+            view = compare_plan_with_account(priced, statement)
             data = data_notes_by_topic(plan, folder.private_store)
             width = score_width_text(priced, self._ledger.statement_or_none(plan.account), request.class_shares)
             price_table.print_price_of_plan(
@@ -220,7 +219,7 @@ class SweepCoordinator:
         check = self._check_before_charge(priced, folder)
         print_errors(same_command_other_plan_message(plan, folder, self.request.jobs.command_overrides))
         statement = self._ledger.statement_or_none(plan.account, plan.id)
-        view = self._compare_with_account(priced, statement)
+        view = compare_plan_with_account(priced, statement)
         price_table.print_price_of_plan(
             priced,
             statement,
@@ -417,11 +416,6 @@ class SweepCoordinator:
         if card.files is not None:
             card.files.restore_answer_in_folder()
         print_errors(card.remark_on_missing_answer(states))
-
-    def _compare_with_account(self, priced: PricedPlan, statement: Statement | None) -> Outlook:
-        """The plan beside what its account has left."""
-        could_share = can_points_share_subsamples(priced.plan, priced.rule.discloses)
-        return compare_plan_with_account(priced, statement, could_share=could_share)
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
         where = self.request.device_and_workers_text(priced.plan, self._jobs_at_once(priced, costs))

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
-from dpsweep.accounting.searches.interface import declared_search_class
-from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.records.plan import REPEAT, Block, Trial
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build_object_of_config_part, dataset_from_config
 from dpsweep.trainers.methods.script import is_script_config
 
@@ -47,22 +45,6 @@ def group_points_into_blocks(trials: Sequence[Trial], *, shared: bool) -> tuple[
     if shared and len(trials) > MOST:
         raise BadInput(f"Expected subsample=shared to have at most {MOST} points, got {len(trials)}.")
     return tuple(Block(trials=tuple(group), shared=shared) for group in groups.values())
-
-
-def can_points_share_subsamples(plan: Plan, discloses: Collection[Disclosure]) -> bool:
-    """Whether a plan's points, of which these facts may be shown, could have the same subsamples at every step."""
-    if plan.has_shared_subsamples:
-        return True
-    every = plan.trials[0].config["checkpoint"]["every"]
-    if any(is_script_config(trial.config) for trial in plan.trials):
-        return False
-    if plan.spares or every is not None or len(declared_search_class(plan).trials_known_beforehand(plan)) <= 1:
-        return False
-    try:
-        group_points_into_blocks(plan.trials, shared=True)
-    except BadInput:
-        return False
-    return Disclosure.ALL_SCORES in discloses
 
 
 TRIES = "tries"

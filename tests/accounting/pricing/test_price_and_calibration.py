@@ -22,7 +22,7 @@ from dpsweep.accounting.events.build import (
     repeat,
 )
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.pricing.calibration import calibrate_noise, least_sufficient_noise_near
+from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.profiles.selection_envelope import tradeoff_tangents_of_curve
@@ -246,11 +246,6 @@ def test_every_plan_costs_what_it_may_cost(
 def test_a_steep_price_has_more_digits_and_a_jump_keeps_its_distance() -> None:
     assert calibrate_noise(lambda noise: noise**-8, 1 - 1e-4) == 1.00002
     assert 1.2345678 <= calibrate_noise(lambda noise: 3.0 if noise < 1.2345678 else 0.3, 1.0) <= 1.23459
-
-
-def test_a_noise_that_is_not_enough_is_not_the_least() -> None:
-    assert least_sufficient_noise_near(lambda noise: 1 / noise, 3.0, 0.3333) is None
-    assert least_sufficient_noise_near(lambda noise: 1 / noise, 3.0, 0.3434) is None, "too far"
 
 
 def test_what_is_forgotten_is_priced_again_alike() -> None:

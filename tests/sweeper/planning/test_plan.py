@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.notation import epsilon_text_rounded_up
-from dpsweep.accounting.pricing.alternatives import price_by_envelope_bound
 from dpsweep.accounting.records.plan import Plan
 from tests.forked_programs import Run
 from tests.sweeper.search_programs import Compose
@@ -98,18 +96,6 @@ def test_a_plan_that_cannot_be_stored_is_still_told_and_is_one_sentence(program:
     assert "the whole search" in done.stdout
     assert f"A file cannot be written or read: {tmp_path}/sweeps/digits: Not a directory." in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_random_stopping_has_the_envelope_price_of_its_law_beside_it(compose_priced: Compose, program: Program) -> None:
-    words = [*LIGHT, "accountant=pld", "accountant.witnesses=[]", "privacy.noise_multiplier=9", "score.noise_std=9"]
-    stopping = compose_priced([*words, "tuning=random_stopping", "tuning.gamma=0.25"])
-    selection = compose_priced([*words, "tuning=private_selection", "tuning.gamma=0.25"])
-    price = price_by_envelope_bound(stopping)
-    assert price is not None
-    assert stopping.quote.lower <= price <= selection.quote.epsilon * (1 + 1e-6) < stopping.quote.epsilon
-    assert price_by_envelope_bound(selection) is None
-    done = program("plan", *words, "tuning=random_stopping", "tuning.gamma=0.25", module="dpsweep.sweeper.commands.cli")
-    assert f"epsilon {epsilon_text_rounded_up(price)} for the same search, by the envelope" in done.stdout
 
 
 def test_a_run_alone_is_not_priced_by_a_count_that_is_never_told(compose_priced: Compose) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.job.block_job import _refuse_untrusted_classes
-from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, most_stacked_points
+from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.script_run import read_unchanged_script_content
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from tests.sweeper.trial.scripts import SWEEP, write_script
@@ -87,9 +87,8 @@ def test_a_script_runs_only_if_the_command_names_it(compose_priced: Compose) -> 
             _refuse_untrusted_classes(plan, trusted)
 
 
-def test_scripts_are_neither_stacked_nor_share_batches(compose_priced: Compose) -> None:
+def test_scripts_are_not_stacked(compose_priced: Compose) -> None:
     priced = compose_priced([*SWEEP, "+trainer.hyperparameters.hidden=4,8"])
     assert [trial.axes["trainer.hyperparameters.hidden"] for trial in priced.plan.trials] == [4, 8]
     assert most_stacked_points(priced.plan.trials[0].config) == 0
-    assert not can_points_share_subsamples(priced.plan, priced.rule.discloses)
     assert [path.name for path in Path().iterdir()] == ["train.py"], "planning writes nothing"
