@@ -243,7 +243,7 @@ class Tail:
         These are rounding, losses above the window, and those that wrapped around into it. It falls with epsilon. The
         rounding at a grid point counts up to the next one.
         """
-        at = math.floor(epsilon / self.interval) - self.first
+        at = math.floor(min(epsilon, self.highest_epsilon + self.interval) / self.interval) - self.first
         if not 0 <= at < len(self.mass) - 1 or self.scale > LARGEST_SCALE:
             return math.inf
         fading = math.exp(self.log_chernoff(epsilon))
