@@ -275,7 +275,7 @@ def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
 
-CORE = {"files": 61, "lines": 12_196}
+CORE = {"files": 61, "lines": 12_200}
 """What has to be read to know that nothing is charged below its price: the ledger, all that it loads, and the rules."""
 
 

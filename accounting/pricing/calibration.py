@@ -101,6 +101,6 @@ def _noise_index(noise: float, digits: int) -> int:
     >>> _noise_index(0.01, 4), _noise_index(0.1, 4), _indexed_noise(_noise_index(2.718281, 4), 4)
     (0, 9000, 2.718)
     """
-    written, exponent = f"{noise:.{digits - 1}e}".split("e")
+    written, exponent = format(noise, f".{digits - 1}e").split("e")
     ten: int = 10 ** (digits - 1)
     return (int(exponent) + 2) * 9 * ten + int(written.replace(".", "")) - ten

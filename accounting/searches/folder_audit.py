@@ -20,7 +20,6 @@ from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
@@ -45,6 +44,8 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
 
 
 def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
+    from dpsweep.accounting.ledger.shortfall import require_paid_charges  # scipy: .2 s that `budget` does not need
+
     folder = SweepFolder(root=require_sweep_folder(root))
     plan = Plan.read(folder.plan_path)
     statement = ledger.statement_or_none(plan.account)

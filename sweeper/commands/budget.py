@@ -20,7 +20,6 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.printing import print_error, print_help, print_line, print_lines
 from dpsweep.accounting.records.sweep_folder import require_sweep_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
@@ -136,6 +135,8 @@ def charge(arguments: Sequence[str]) -> None:
 
 def verify(arguments: Sequence[str]) -> None:
     """`dpsweep budget verify [FOLDER...]` checks the ledger's chain, and sweep folders against it."""
+    from dpsweep.accounting.ledger.shortfall import require_paid_charges  # scipy: .2 s that no other verb needs
+
     folders = list(map(Path, arguments))
     if rehearsals := [folder for folder in folders if is_rehearsal_folder(folder)]:
         for folder in rehearsals:
