@@ -221,7 +221,8 @@ class Ledger:
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
         total = opinions.total_variation(event, opened.budget.adjacency)
-        takes = opened.policy.amounts_of_charge(quote.guarantee, event)  # before the write lock: it may take long
+        cost = replace(opened.budget, epsilon=quote.epsilon, delta=delta)  # opinions may raise the epsilon alone
+        takes = opened.policy.amounts_of_charge(cost, event)  # before the write lock: it may take long
         body = Charged(
             epsilon=quote.epsilon,
             delta=delta,
@@ -241,7 +242,7 @@ class Ledger:
         with self._write_transaction_on_open_account(account) as (lines, balance):
             if not balance.has_room_for_amounts(takes):
                 refused = Statement(account=account, balance=balance, entries=())
-                raise BudgetRefused(refused.charge_refusal_text(quote.guarantee, event))
+                raise BudgetRefused(refused.charge_refusal_text(cost, event))
             if sealed is not None:
                 earlier = sealed_charges_of_entries(lines.lines_of_account(account, None))
                 body = replace(body, sealed=numbered_for_charge(earlier, sealed, account))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -176,11 +176,24 @@ def _put_aside_damaged_file(chain: Chain, mirrors: tuple[Mirror, ...]) -> Iterat
             if lines is not None:
                 count_verified_entries(lines, chain.name)
     except LedgerDamaged as damage:
-        if chain.file is None or not any(mirror.rows() for mirror in mirrors):
+        mirrored = max((len(mirror.rows()) for mirror in mirrors), default=0)
+        if chain.file is None or not mirrored:
             raise
+        if _entries_in_reach(chain) > mirrored:
+            raise LedgerDamaged(
+                f"{damage} It has more lines than its mirrors here: whoever wrote last can restore it; or put back a "
+                "copy."
+            ) from damage
         if damage.__cause__ is not None and not _is_damage(damage.__cause__):
             raise
         yield f"{damage} It was put aside as {_rename_file_aside(chain.file)}, and its lines come from a mirror."
+
+
+def _entries_in_reach(chain: Chain) -> int:
+    """The number of the last line that can be read, altered or not; 0 if none can."""
+    with suppress(LedgerDamaged), chain.read_transaction() as lines:
+        return 0 if lines is None else lines.end_of_chain().entries
+    return 0
 
 
 def _rename_file_aside(file: Path) -> Path:

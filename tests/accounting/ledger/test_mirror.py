@@ -481,6 +481,23 @@ def test_a_damaged_file_is_put_aside_and_its_lines_come_from_the_mirror(machine:
     assert len(list(path.parent.glob("ledger.sqlite.damaged-*"))) >= 1
 
 
+def test_a_damaged_file_with_lines_that_no_mirror_has_is_not_replaced_by_fewer(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A colleague wrote last, and only the colleague's mirror has that charge."""
+    ledger = begun(machine)
+    with monkeypatch.context() as colleague:
+        colleague.setenv("XDG_STATE_HOME", str(tmp_path / "colleague"))
+        on(machine).name_mirror(None)
+        pay(on(machine), "of the colleague")
+    in_file(machine / "books" / "ledger.sqlite").tamper("UPDATE entries SET who = 'x' WHERE seq = 2")
+    with pytest.raises(LedgerDamaged, match="has more lines than its mirrors here"):
+        ledger.restore()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "colleague"))
+    on(machine).restore()
+    assert reserved(on(machine))["epsilon"] == 2.0
+
+
 def test_an_account_that_was_opened_anew_for_other_neighbours_is_not_mixed(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,20 @@ def charge(
     return body
 
 
+class WithoutDelta:
+    """Opinions whose quote claims a smaller delta than the one that was asked for."""
+
+    total_variation = PANEL.total_variation
+
+    def quote(self, *asked: Any) -> Quote:
+        quote = PANEL.quote(*asked)
+        return replace(quote, guarantee=replace(quote.guarantee, delta=0.0))
+
+
+def test_opinions_lower_no_delta_of_a_charge(ledger: Ledger) -> None:
+    assert charge(ledger, {"kind": "composition"}, [RUN], opinions=WithoutDelta()).takes["delta"] == 1e-5
+
+
 def test_no_function_of_the_book_takes_a_price_but_for_a_cost_from_outside() -> None:
     methods = dict(inspect.getmembers(Ledger, inspect.isfunction))
     for name, method in methods.items():
