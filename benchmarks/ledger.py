@@ -35,7 +35,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
-from tests.charges import charge_event
+from tests.charges import charge_event, start_attempts
 from tests.databases import Place, Server, in_file, programs, served
 
 ACCOUNTS, ROUNDS, POINTS = 20, 15, 35
@@ -113,7 +113,7 @@ def measure(name: str, place: Place, charges: int) -> list[Aim]:
         charge_event(ledger, f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, delta=COST.delta, event=EVENT)
 
     charged = statistics.median(wall_seconds(partial(charge, number)) for number in range(ROUNDS))
-    started = wall_seconds(lambda: ledger.record_starts_and_return_receipts("account0", plan="more", trials=TRIALS))
+    started = wall_seconds(lambda: start_attempts(ledger, "account0", plan="more", trials=TRIALS))
     statement = statistics.median(wall_seconds(lambda: ledger.statement("account0", "more")) for _ in range(ROUNDS))
     print(
         f"{name:10} {charges} charges made {filled:5.1f}  verified {verified:5.2f}  one more {charged:.4f}  "

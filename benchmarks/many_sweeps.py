@@ -24,7 +24,7 @@ from measuring.script import start
 
 from dpsweep.accounting.ledger.bodies import Charged, Ended, read_body
 from dpsweep.accounting.ledger.ledger import Ledger
-from tests.charges import charge_event
+from tests.charges import charge_event, start_attempts
 
 ACCOUNT, AT_MOST = "digits", 1.15
 WORDS = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1", "steps=2", "accountant=rdp")
@@ -66,7 +66,7 @@ def repeat_first(ledger: Ledger, sweeps: int) -> None:
         trials = [f"{number:06x}{place:06x}" for place in range(len(body.trials))]
         charge_event(ledger, ACCOUNT, plan=plan, trials=trials, event=body.plan_event, delta=body.delta)
         ledger.record_launch(ACCOUNT, plan=plan, nonce=plan)
-        ledger.record_starts_and_return_receipts(ACCOUNT, plan=plan, trials=trials)
+        start_attempts(ledger, ACCOUNT, plan=plan, trials=trials)
         ended = [Ended(trial=trial, attempt=1, resume=0, realised={"state": "completed"}) for trial in trials]
         ledger.record_ended_attempts(ACCOUNT, plan=plan, ended=ended)
 

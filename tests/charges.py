@@ -8,11 +8,13 @@ from typing import Any
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.chain.hash_chain import Entry
-from dpsweep.accounting.events.build import PlanEvent, black_box, non_private
+from dpsweep.accounting.events.build import PlanEvent, black_box, no_access, non_private
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.panel import Panel
 
+NOTHING = PlanEvent(training=no_access())
 PANEL = Panel(claimants=(Pld(), Rdp()))
 
 
@@ -29,13 +31,13 @@ def charge_event(
     panel: Panel = PANEL,
     **more: Any,
 ) -> Entry:
-    """A charge of one search with this event."""
+    """A charge of one search with this event, which is that of its first run; the others make no access."""
     return ledger.charge(
         account,
         plan=plan,
         trials=trials,
         rule={"kind": rule},
-        points=[event],
+        points=[event, *[NOTHING] * (len(trials) + more.get("spares", 0) - 1 if rule == "composition" else 0)],
         delta=delta,
         opinions=panel,
         record=record or {},
@@ -50,3 +52,12 @@ def charge_cost(
     stated = black_box(epsilon=cost.epsilon, delta=cost.delta, adjacency=cost.adjacency)
     event = PlanEvent(training=non_private() if cost.promises_nothing else stated)
     return charge_event(ledger, account, plan=plan, trials=trials, event=event, delta=cost.delta or 1e-30, **more)
+
+
+def start_attempts(ledger: Ledger, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
+    """Starts an attempt at each of these runs, with the accesses that the plan's charges pay for."""
+    declared: dict[str, tuple[PlanEvent, ...]] = dict.fromkeys(trials, (NOTHING,))
+    for body in ledger.attempts_of_plan(account, plan).bodies:
+        first = PlanEvent.from_json(body.points[0].event)
+        declared |= {name: (first if place == 0 else NOTHING,) for place, name in enumerate(body.trials)}
+    return ledger.record_starts_and_return_receipts(account, plan=plan, trials=trials, declared=declared)

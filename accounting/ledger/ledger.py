@@ -46,11 +46,13 @@ from dpsweep.accounting.ledger.bodies import (
     SpentOutside,
     charged_points,
     read_body,
+    require_plan_charge_body,
 )
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, Relation, message_about_new_data_or_none
 from dpsweep.accounting.ledger.mirror import data_lines_of_other_ledgers
 from dpsweep.accounting.ledger.mirrored_chain import MirroredChain, named_mirrors
+from dpsweep.accounting.ledger.paid_events import Declared, require_paid_events, require_point_for_each_spare
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.restoration import restore_ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
@@ -211,13 +213,17 @@ class Ledger:
         The search is by `rule`, in its stored form, over `points`; `query` is what a card reads. Their event is made
         and priced here (`accounting/upper_bounds.py`); `opinions` may raise the price or refuse it. `record` is stored
         beside it. `sealed` says which units the runs leave out; a card gets the number of its part here. The check and
-        the charge are one transaction. Raises `BadInput` if a card is asked for and no part is left.
+        the charge are one transaction. Raises `BadInput` if a card is asked for and no part is left, `UnderCharged` if
+        the account waits for what an earlier version charged too little.
         """
-        from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge  # scipy: .2 s that nothing else here needs
+        from dpsweep.accounting.ledger.shortfall import require_current_prices  # scipy: .2 s that nothing else needs
+        from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge
 
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
-        own, opened = rule_from_config(rule), self.statement(account, plan="")
+        require_point_for_each_spare(trials, spares, points)
+        own, opened = rule_from_config(rule), self.statement(account)
+        require_current_prices(opened)
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
         total = opinions.total_variation(event, opened.budget.adjacency)
@@ -260,14 +266,15 @@ class Ledger:
             return _statement_from_lines(lines, account)
 
     def record_starts_and_return_receipts(
-        self, account: str, *, plan: str, trials: Sequence[str]
+        self, account: str, *, plan: str, trials: Sequence[str], declared: Declared
     ) -> tuple[Receipt, ...]:
         """Records one more attempt at each trial as started, before it is launched, and returns the receipts.
 
-        Raises `ContractBroken` unless a charge that no earlier attempt used covers every one of them.
+        Raises `ContractBroken` unless a charge that no earlier attempt used covers every one of them, for the accesses
+        that its name is `declared` with.
         """
         with self._write_transaction_on_open_account(account) as (lines, balance):
-            receipts = []
+            receipts, by_charge = [], dict[str, list[str]]()
             own = Attempts.from_entries(lines.lines_of_account(account, plan))
             for trial in trials:
                 attempt = own.started[trial] + 1
@@ -275,12 +282,12 @@ class Ledger:
                     raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
                 own.started[trial] += 1
                 charge = own.charge_entry_covering_attempt(trial, attempt).digest
+                by_charge.setdefault(charge, []).append(trial)
                 body = bodies.Started(trial=trial, attempt=attempt, charge=charge)
-                receipts.append(
-                    Receipt.from_entry(
-                        append_line_with_balance(lines, account, body, plan=plan, before=balance), charge
-                    )
-                )
+                entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)
+                receipts.append(Receipt.from_entry(entry, charge))
+            for entry in own.charges:
+                require_paid_events(require_plan_charge_body(entry), by_charge.get(entry.digest, ()), declared)
         return tuple(receipts)
 
     def record_resumes_and_return_receipts(

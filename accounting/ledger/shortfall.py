@@ -28,6 +28,12 @@ MOST_RUNS = 10**7
 """More runs than any plan has; a line that says so is damaged."""
 
 
+def require_current_prices(statement: Statement) -> None:
+    """Raises `UnderCharged` if charges of earlier versions lack something that nothing has taken since."""
+    if any(isinstance(body := read_body(entry), Charged) and body.prices < PRICES for entry in statement.charges):
+        require_paid_charges(statement)
+
+
 def require_paid_charges(statement: Statement, plan: str | None = None) -> int:
     """Prices the charges of an account, or of one of its plans, again and returns their number.
 
@@ -54,7 +60,8 @@ def require_paid_charges(statement: Statement, plan: str | None = None) -> int:
             raise LedgerDamaged(f"{sentence}: it does not take the price that it was written with.")
         late.append(
             f"{sentence} by the bounds of this version. To take it: dpsweep budget charge dataset={statement.account} "
-            f'--epsilon {text_with_all_digits(lacks.get(EPSILON, 0.0))} --delta 0 --note "{note}".'
+            f"--epsilon {text_with_all_digits(lacks.get(EPSILON, 0.0))} "
+            f'--delta {text_with_all_digits(lacks.get(DELTA, 0.0))} --note "{note}".'
         )
     if late:
         raise UnderCharged(" ".join(late))
@@ -64,16 +71,19 @@ def require_paid_charges(statement: Statement, plan: str | None = None) -> int:
 def _missing_amounts(
     entry: Entry, body: Charged, statement: Statement, paid: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
-    """What a charge lacks of its price beside what was paid since, by the name of the amount; empty if it holds."""
+    """What a charge lacks of its price beside what was paid since, by the name of the amount; empty if it holds.
+
+    Nothing can be paid into a filter later, so a charge that lacks divergence lacks the whole price.
+    """
     with turn_read_errors_into_refusal(f"entry {entry.seq} of the ledger", LedgerDamaged):
         event = _event_by_this_version(body)
     budget = statement.budget
     cost = replace(budget, epsilon=upper_bound(event, body.delta, budget.adjacency), delta=body.delta)
     claim = {EPSILON: cost.epsilon, DELTA: cost.delta}
-    policy = statement.policy.amounts_of_charge(cost, event)
-    return _lacks(claim, [{EPSILON: body.epsilon, DELTA: body.delta}, *paid]) or min(
-        (_lacks(needed, [body.takes, *paid]) for needed in (policy, claim)), key=len
-    )
+    paid = [*paid, body.takes]
+    if _lacks(statement.policy.amounts_of_charge(cost, event), paid) and (lacks := _lacks(claim, paid)):
+        return lacks
+    return _lacks(claim, [{EPSILON: body.epsilon, DELTA: body.delta}, *paid[:-1]])
 
 
 def _lacks(needed: Mapping[str, float], taken: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from typing import ClassVar, cast
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -123,6 +124,14 @@ class PlannedSearch(ABC):
     def number_of_unnamed_attempts_to_charge(self) -> int:
         """The further attempts, at any run, that the plan's charge pays for."""
         return self.plan.spares + bool(self.plan.final_runs)
+
+    def declared_events(self, trials: Sequence[Trial]) -> dict[str, tuple[PlanEvent, ...]]:
+        """The events of the runs by the names of their attempts: those that the charge names, and these trials."""
+        finals = {final.id for final in self.plan.final_runs}
+        return {
+            trial.id: (PlanEvent(training=no_access(), final=trial.event) if trial.id in finals else trial.event,)
+            for trial in (*self.plan.all_runs, *trials)
+        }
 
     @abstractmethod
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:

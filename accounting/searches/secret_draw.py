@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
@@ -36,6 +37,10 @@ class SecretDraw(PlannedSearch):
     def names_of_attempts_to_charge(self) -> tuple[str, ...]:
         """The search as a whole."""
         return (self.plan.id,)
+
+    def declared_events(self, trials: Sequence[Trial]) -> dict[str, tuple[PlanEvent, ...]]:
+        """Those of all points: the search is one attempt."""
+        return {self.plan.id: tuple(trial.event_with_final_run for trial in self.plan.trials)}
 
     @property
     def number_of_unnamed_attempts_to_charge(self) -> int:

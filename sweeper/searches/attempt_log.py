@@ -63,7 +63,12 @@ class LedgerAttemptLog:
             if interrupted
             else ()
         )
-        started = self.ledger.record_starts_and_return_receipts(account, plan=plan, trials=more) if more else ()
+        declared = self.search.declared_events(trials)
+        started = (
+            self.ledger.record_starts_and_return_receipts(account, plan=plan, trials=more, declared=declared)
+            if more
+            else ()
+        )
         receipts = waiting | {receipt.trial: receipt for receipt in (*resumed, *started)}
         return tuple(replace(receipts[trial.id], launch=self.nonce) for trial in trials)
 

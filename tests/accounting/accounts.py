@@ -6,7 +6,7 @@ import pytest
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from tests.charges import charge_cost
+from tests.charges import charge_cost, start_attempts
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
@@ -28,5 +28,5 @@ def charge(
 
 
 def start(ledger: Ledger, *trials: str) -> list[tuple[str, int, str]]:
-    receipts = ledger.record_starts_and_return_receipts("digits", plan="p", trials=trials)
+    receipts = start_attempts(ledger, "digits", plan="p", trials=trials)
     return [(receipt.trial, receipt.attempt, receipt.charge) for receipt in receipts]

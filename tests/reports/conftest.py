@@ -36,7 +36,7 @@ from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.exhibits import prices
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
-from tests.charges import charge_event
+from tests.charges import charge_event, start_attempts
 
 _PRICES: dict[tuple[Any, ...], tuple[prices.Price, ...]] = {}
 RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
@@ -233,7 +233,7 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
     fate = recipe.fates.get(place, "finished")
     if fate == "not run":
         return
-    (receipt,) = ledger.record_starts_and_return_receipts(plan.account, plan=plan.id, trials=[trial.id])
+    (receipt,) = start_attempts(ledger, plan.account, plan=plan.id, trials=[trial.id])
     receipt.write(folder / "trials" / trial.id)
     if fate == "killed":
         return

@@ -36,7 +36,7 @@ from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
-from tests.charges import charge_cost, charge_event
+from tests.charges import charge_cost, charge_event, start_attempts
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -81,7 +81,7 @@ def lives(ledger: Ledger, copy: Path) -> str:
     charge_cost(ledger, "public", plan="u", trials=[], cost=NO_PROMISE)
     with closing(sqlite3.connect(ledger.name)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
-    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a", "b"])
+    start_attempts(ledger, "digits", plan="p", trials=["a", "b"])
     ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"])
     ledger.record_ended_attempts(
         "digits",

@@ -16,7 +16,7 @@ from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, ONE, charge, start
-from tests.charges import charge_event
+from tests.charges import charge_event, start_attempts
 from tests.databases import Place
 
 ledger = accounts.ledger
@@ -110,7 +110,7 @@ def test_starting_several_attempts_is_all_or_nothing(ledger: Ledger) -> None:
 
 def test_a_receipt_says_where_the_chain_ended_at_its_start(ledger: Ledger) -> None:
     charge(ledger)
-    first, second = ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a", "b"])
+    first, second = start_attempts(ledger, "digits", plan="p", trials=["a", "b"])
     assert (first.entries, second.entries) == (3, 4)
     assert [entry.digest for entry in ledger.statement("digits").entries][3:] == [second.head]
     assert ledger.verify_and_count_entries([End(entries=3, head=first.head)]) == 4

@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror, own_mirror
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, FILTER, HIGHER, LOSSES, ONE, Loss, charge, lived, reserved
-from tests.charges import charge_cost
+from tests.charges import charge_cost, start_attempts
 from tests.databases import Place, Server, in_file
 
 DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
@@ -45,7 +45,7 @@ def begun(machine: Path) -> Ledger:
     ledger = on(machine)
     ledger.open_account("digits", BUDGET)
     pay(ledger, "p")
-    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a"])
+    start_attempts(ledger, "digits", plan="p", trials=["a"])
     return ledger
 
 
@@ -63,7 +63,7 @@ STEPS: dict[str, Callable[[Ledger], object]] = {
     "data": lambda ledger: ledger.record_data_and_return_message("digits", DATA),
     "charge": lambda ledger: pay(ledger, "q"),
     "outside": lambda ledger: ledger.record_outside_cost("digits", ONE, "elsewhere"),
-    "start": lambda ledger: ledger.record_starts_and_return_receipts("digits", plan="p", trials=["b"]),
+    "start": lambda ledger: start_attempts(ledger, "digits", plan="p", trials=["b"]),
     "resume": lambda ledger: ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"]),
     "launch": lambda ledger: ledger.record_launch("digits", plan="p", nonce="n" * 32),
     "settle": lambda ledger: ledger.record_ended_attempts("digits", plan="p", ended=[ENDED]),
@@ -341,7 +341,7 @@ def forked(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Le
     path = machine / "books" / "ledger.sqlite"
     shutil.copy(path, tmp_path / "copy.sqlite")
     ledger.record_launch("digits", plan="p", nonce="n" * 32)
-    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["b"])
+    start_attempts(ledger, "digits", plan="p", trials=["b"])
     ledger.record_data_and_return_message("digits", DATA)
     ledger.raise_budget("digits", HIGHER)
     ledger.open_account("mnist", BUDGET)
@@ -377,7 +377,7 @@ def test_a_fork_is_refused_and_restored_with_all_that_both_took(
     assert attempts.launch != "n" * 32
     for plan, trial in (("p", "b"), ("r", "a"), ("r", "b")):
         with pytest.raises(ContractBroken, match="covered by no charge"):
-            ledger.record_starts_and_return_receipts("digits", plan=plan, trials=[trial])
+            start_attempts(ledger, "digits", plan=plan, trials=[trial])
     count = ledger.verify_and_count_entries()
     assert ledger.restore() == ()
     pay(ledger, "t")

@@ -15,7 +15,7 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror
 from tests.accounting.books import BUDGET, ONE, processes
-from tests.charges import charge_cost
+from tests.charges import charge_cost, start_attempts
 from tests.databases import Place
 
 USERS = ("alice", "bob")
@@ -51,7 +51,7 @@ def _command(pipe: Any, user: str, states: str, address: str, plan: str, instant
         if not ledger.attempts_of_plan("digits", plan).charges:
             charge_cost(ledger, "digits", plan=plan, trials=["a"], cost=ONE)
         if not ledger.attempts_of_plan("digits", plan).started["a"]:
-            pipe.send(ledger.record_starts_and_return_receipts("digits", plan=plan, trials=["a"])[0].head)
+            pipe.send(start_attempts(ledger, "digits", plan=plan, trials=["a"])[0].head)
         pipe.send(None)
     except DpsweepError as refusal:
         pipe.send(refusal)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,7 @@ def test_what_a_later_version_prices_higher_is_under_charged_until_it_is_taken(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     charge(ledger, {"kind": "composition"}, [RUN])
+    charge_another = partial(charge, ledger, {"kind": "composition"}, [OTHER], plan="q")
     known = upper_bound(RUN, 1e-5, BUDGET.adjacency)
     monkeypatch.setattr(shortfall, "PRICES", 2)
     assert require_paid_charges(ledger.statement("digits")) == 1
@@ -202,9 +205,30 @@ def test_what_a_later_version_prices_higher_is_under_charged_until_it_is_taken(
     assert late.value.exit_code == 9
     note = str(late.value).partition('--note "')[2].partition('"')[0]
     ledger.record_outside_cost("digits", Guarantee(epsilon=0.2, delta=0.0), note)
-    with pytest.raises(UnderCharged, match=r"by epsilon 0\.05"):
-        require_paid_charges(ledger.statement("digits"))
+    for again in (lambda: require_paid_charges(ledger.statement("digits")), charge_another):
+        with pytest.raises(UnderCharged, match=r"by epsilon 0\.05"):
+            again()
+    assert len(ledger.statement("digits").charges) == 2, "the account waits"
     ledger.record_outside_cost("digits", Guarantee(epsilon=0.05, delta=0.0), note)
+    assert require_paid_charges(ledger.statement("digits")) == 1
+    charge_another()
+
+
+def test_a_filter_that_lacks_divergence_is_paid_the_whole_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "other.sqlite")
+    ledger.open_account("digits", BUDGET, FILTER)
+    charge_event(ledger, "digits", plan="p", trials=["a"], event=RUN)
+    monkeypatch.setattr(shortfall, "PRICES", 2)
+    known = RenyiFilter.renyi_divergence_of_event
+    monkeypatch.setattr(RenyiFilter, "renyi_divergence_of_event", lambda *asked: 2 * known(*asked))
+    with pytest.raises(UnderCharged) as late:
+        require_paid_charges(ledger.statement("digits"))
+    words = shlex.split(str(late.value).partition("To take it: ")[2].rstrip("."))
+    epsilon, delta = (float(words[words.index(name) + 1]) for name in ("--epsilon", "--delta"))
+    assert (epsilon, delta) == (pytest.approx(upper_bound(RUN, 1e-5, BUDGET.adjacency)), 1e-5)
+    ledger.record_outside_cost("digits", Guarantee(epsilon=epsilon, delta=delta), words[-1])
     assert require_paid_charges(ledger.statement("digits")) == 1
 
 

@@ -17,7 +17,7 @@ from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.facts import read_bill
 from dpsweep.reports.content.sweep_table import Conduct, State, first_noise_multiplier, read_sweep
-from tests.charges import charge_cost
+from tests.charges import charge_cost, start_attempts
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]
@@ -49,7 +49,7 @@ def test_every_fate_is_told_apart(troubled: Any) -> None:
 def test_a_killed_repeat_is_no_longer_the_result_before_it(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, fates={0: "failed"}, repeats=(0,))
     trial = made.plan.trials[0].id
-    made.ledger.record_starts_and_return_receipts(made.plan.account, plan=made.plan.id, trials=[trial])
+    start_attempts(made.ledger, made.plan.account, plan=made.plan.id, trials=[trial])
     assert read_sweep(made.folder, made.ledger).table["state"][0] == State.KILLED
 
 

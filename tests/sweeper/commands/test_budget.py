@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.account_statement import further_runs_that_fit
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
-from tests.charges import charge_event
+from tests.charges import charge_event, start_attempts
 from tests.conftest import Program
 from tests.forked_programs import Run
 
@@ -293,7 +293,7 @@ def test_what_is_no_file_is_no_ledger(fresh_program: Program, environment: dict[
 
 def folder_with_receipt(ledger: Ledger, root: Path) -> Path:
     """A sweep folder in which one attempt has begun."""
-    (receipt,) = ledger.record_starts_and_return_receipts("digits", plan="p", trials=["p0"])
+    (receipt,) = start_attempts(ledger, "digits", plan="p", trials=["p0"])
     receipt.write(root / "trials" / "p0")
     return root
 

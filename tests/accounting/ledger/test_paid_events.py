@@ -1,0 +1,118 @@
+"""An attempt starts only with the accesses that its charge was priced over, whatever its plan is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events.build import PlanEvent, gaussian, no_access, poisson_gaussian, repeat
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import priced_events_of_runs
+from tests.charges import PANEL
+
+CHEAP, COSTLY, DEAR = (
+    PlanEvent(
+        training=repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=noise), 20),
+        validation=gaussian(noise_multiplier=20.0),
+    )
+    for noise in (4.0, 2.0, 1.0)
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.open_account("digits", Guarantee(epsilon=1000.0, delta=1e-3))
+    return ledger
+
+
+def charge(ledger: Ledger, points: Any, trials: Any = ("a", "b"), rule: str = "composition", spares: int = 0) -> None:
+    form = {
+        "final": {"kind": "final", "rule": {"kind": "composition"}},
+        "private_selection": {"kind": "private_selection", "mean": 3.0},
+    }.get(rule, {"kind": rule})
+    more = {"plan": "p", "delta": 1e-5, "opinions": PANEL, "record": {}}
+    ledger.charge("digits", trials=trials, rule=form, points=points, spares=spares, **more)  # type: ignore[arg-type]
+
+
+def start(ledger: Ledger, trials: tuple[str, ...], **declared: Any) -> int:
+    many = {name: events if isinstance(events, tuple) else (events,) for name, events in declared.items()}
+    return len(ledger.record_starts_and_return_receipts("digits", plan="p", trials=trials, declared=many))
+
+
+def refused(ledger: Ledger, trials: tuple[str, ...], **declared: Any) -> None:
+    before = ledger.verify_and_count_entries()
+    with pytest.raises(ContractBroken, match="pays for other accesses than those that are declared: nothing trains"):
+        start(ledger, trials, **declared)
+    assert ledger.verify_and_count_entries() == before
+
+
+def test_another_plan_of_the_same_name_does_not_train_on_a_charge(ledger: Ledger) -> None:
+    charge(ledger, [CHEAP, CHEAP])
+    refused(ledger, ("a",), a=COSTLY, b=CHEAP)
+    refused(ledger, ("a", "b"), a=COSTLY, b=COSTLY)
+    refused(ledger, ("a",))
+    refused(ledger, ("a",), a=CHEAP)
+    refused(ledger, ("a",), a=replace(CHEAP, validation=gaussian(noise_multiplier=19.0)), b=CHEAP)
+    refused(ledger, ("a",), a=replace(CHEAP, final=CHEAP), b=CHEAP)
+    assert start(ledger, ("a", "b"), a=CHEAP, b=replace(CHEAP, validation=None)) == 2
+
+
+def test_a_charge_of_two_runs_pays_for_one_of_each(ledger: Ledger) -> None:
+    charge(ledger, [CHEAP, COSTLY])
+    refused(ledger, ("a",), a=COSTLY, b=COSTLY)
+    assert start(ledger, ("a",), a=COSTLY, b=CHEAP) == 1
+
+
+def test_more_names_than_points_start_nothing(ledger: Ledger) -> None:
+    charge(ledger, [CHEAP], tuple("abcdefghij"))
+    refused(ledger, ("a",), **dict.fromkeys("abcdefghij", CHEAP))
+
+
+def test_a_spare_attempt_is_one_of_those_that_its_point_stands_for(ledger: Ledger) -> None:
+    charge(ledger, priced_events_of_runs([CHEAP, COSTLY], spares=2), spares=2)
+    assert start(ledger, ("a", "b"), a=CHEAP, b=COSTLY) == 2
+    refused(ledger, ("a",), a=DEAR, b=COSTLY)
+    refused(ledger, ("c",), a=CHEAP, b=COSTLY, c=DEAR)
+    refused(ledger, ("c",), a=CHEAP, b=COSTLY)
+    assert start(ledger, ("c", "d"), c=COSTLY, d=CHEAP) == 2
+
+
+def test_no_attempt_is_spare_without_a_point(ledger: Ledger) -> None:
+    for points, spares in (([CHEAP, CHEAP], 1), ([CHEAP], 10)):
+        with pytest.raises(ValueError, match=f"spares={spares} with a point for each"):
+            charge(ledger, points, spares=spares)
+
+
+def test_a_final_run_is_the_one_that_a_point_has(ledger: Ledger) -> None:
+    charge(ledger, [replace(CHEAP, final=COSTLY)] * 2, rule="final", spares=1)
+    final = {"a": CHEAP, "b": CHEAP}
+    refused(ledger, ("f",), **final, f=PlanEvent(training=no_access(), final=DEAR))
+    refused(ledger, ("f",), **final, f=COSTLY)
+    assert start(ledger, ("f",), **final, f=PlanEvent(training=no_access(), final=COSTLY)) == 1
+
+
+def test_a_hidden_search_has_the_points_that_were_charged(ledger: Ledger) -> None:
+    charge(ledger, [CHEAP, COSTLY], ("p",), "private_selection")
+    refused(ledger, ("p",), p=(CHEAP, DEAR))
+    refused(ledger, ("p",), p=(CHEAP, COSTLY, COSTLY))
+    refused(ledger, ("p",))
+    assert start(ledger, ("p",), p=(COSTLY, CHEAP)) == 1
+
+
+def test_runs_on_shared_batches_are_together_the_one_point(ledger: Ledger) -> None:
+    charge(ledger, priced_events_of_runs([CHEAP, COSTLY], shared=True))
+    refused(ledger, ("a", "b"), a=COSTLY, b=COSTLY)
+    refused(ledger, ("a",), a=CHEAP)
+    assert start(ledger, ("a", "b"), a=CHEAP, b=COSTLY) == 2
+
+
+def test_a_cost_from_outside_starts_nothing(ledger: Ledger) -> None:
+    ledger.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=0.0), "a pilot study")
+    with pytest.raises(ContractBroken, match="covered by no charge"):
+        start(ledger, ("a",), a=CHEAP)
