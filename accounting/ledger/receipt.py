@@ -14,19 +14,16 @@ short or replaced since is detected.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.durable_files import (
-    Flushing,
+    append_bytes,
     flush_folder,
     make_private_folder_durably,
-    make_private_folder_in_group_commit,
-    run_generator_and_flush_yielded_paths,
-    write_compact_json_in_group_commit,
+    write_compact_json,
 )
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
@@ -75,11 +72,7 @@ class Receipt(Stored):
 
     def write(self, folder: Path) -> None:
         """Writes the receipt into the trial's folder."""
-        run_generator_and_flush_yielded_paths(self.write_in_group_commit(folder))
-
-    def write_in_group_commit(self, folder: Path) -> Flushing[None]:
-        """Writes the receipt into the trial's folder, as a part of a group commit."""
-        return write_compact_json_in_group_commit(folder / RECEIPT_FILE, self.to_json())
+        write_compact_json(folder / RECEIPT_FILE, self.to_json())
 
     @classmethod
     def claim_from_folder(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
@@ -88,11 +81,6 @@ class Receipt(Stored):
         Raises `NoReceipt` if there is no receipt or no private store, and if the receipt is for another plan or trial,
         was used before, or is void because a later launch handed it out again.
         """
-        return run_generator_and_flush_yielded_paths(cls.claim_in_group_commit(files, store, plan=plan, trial=trial))
-
-    @classmethod
-    def claim_in_group_commit(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Flushing[Receipt]:
-        """Does what `claim` does, as a part of a group commit."""
         receipt = cls.read(files)
         if receipt is None:
             raise NoReceipt(f"Trial {trial} holds no receipt of a charge, so it does not train; start it by a sweep.")
@@ -111,25 +99,19 @@ class Receipt(Stored):
                 "since, in this folder or in a copy of it. The same command issues a new receipt where one is due."
             )
         place = store.trial_place_from_files_folder(files)
-        yield from make_private_folder_in_group_commit(place.record)
+        make_private_folder_durably(place.record)
         for folder in (place.files, place.record):
-            yield from receipt._create_claim_in_group_commit(folder)
+            receipt._create_claim(folder)
         return receipt
 
-    def _create_claim_in_group_commit(self, folder: Path) -> Flushing[None]:
-        path = _claim_path(folder, self.attempt, self.resume)
+    def _create_claim(self, folder: Path) -> None:
         try:
-            claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(path))
+            append_bytes(_claim_path(folder, self.attempt, self.resume), self.launch.encode(), create=True)
         except FileExistsError:
             raise ReceiptUsed(
                 f"Attempt {self.attempt} at trial {self.trial} was already used; another attempt needs another charge."
             ) from None
-        try:
-            os.write(claim, self.launch.encode())
-        finally:
-            os.close(claim)
-        yield path
-        yield folder
+        flush_folder(folder)
 
     @classmethod
     def read(cls, folder: Path) -> Receipt | None:

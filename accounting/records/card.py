@@ -20,7 +20,6 @@ What is not detected: a folder and a store that are both put back to a time befo
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from dpsweep.accounting.codec import (
     StoredForm,
     parse_json_file_or_none,
 )
-from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
+from dpsweep.accounting.durable_files import append_bytes, flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, no_access, noisy_table
 from dpsweep.accounting.events.rounded_noise import with_rounded_counts
@@ -43,7 +42,6 @@ from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import require_finite_number
 
 if TYPE_CHECKING:
@@ -203,7 +201,7 @@ class CardFiles:
             raise ContractBroken(f"Expected sealed part {self.part} to be claimed in {self.folder}: it is not read.")
         for path in self._paths(READ):
             try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(path)))
+                append_bytes(path, b"", create=True)
             except FileExistsError:
                 raise ContractBroken(f"Expected sealed part {self.part} to be unread: a part answers once.") from None
             flush_folder(path.parent)

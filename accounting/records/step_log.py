@@ -28,9 +28,9 @@ from typing import Annotated, Any
 
 from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import (
-    Flushing,
+    append_bytes,
+    flush_folder,
     make_private_folder_durably,
-    run_generator_and_flush_yielded_paths,
     short_digest_of_json,
     write_json,
 )
@@ -138,52 +138,30 @@ class StepLog:
 
     def mark_steps_before_run(self, steps: int) -> StepLog:
         """Writes a mark for steps that are about to run; raises `ContractBroken` if they may not run."""
-        return run_generator_and_flush_yielded_paths(self.mark_steps_in_group_commit(steps))
-
-    def mark_steps_in_group_commit(self, steps: int) -> Flushing[StepLog]:
-        """Does what `mark` does, as a part of a group commit."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
         if self.number_of_spent_steps + steps > self.priced:
             raise ContractBroken(
                 f"Expected {self.number_of_spent_steps} steps taken and {steps} to come to be at most the "
-                f"{self.priced} priced "
-                "ones: "
-                "nothing more runs."
+                f"{self.priced} priced ones: nothing more runs."
             )
-        yield from self._append_line_in_group_commit(f"{steps} {self.marked + steps}\n")
+        self._append_line(f"{steps} {self.marked + steps}\n")
         return replace(self, marked=self.marked + steps)
 
     def mark_score_before_measuring(self) -> StepLog:
         """Writes a mark before a private score is measured; afterwards the attempt is never resumed."""
-        return run_generator_and_flush_yielded_paths(self.mark_score_in_group_commit())
-
-    def mark_score_in_group_commit(self) -> Flushing[StepLog]:
-        """Does what `mark_score_before_measuring` does, as a part of a group commit."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored before; a second score needs a second charge.")
-        yield from self._append_line_in_group_commit(f"score {self.marked}\n")
+        self._append_line(f"score {self.marked}\n")
         return replace(self, scored=True)
 
-    def _append_line_in_group_commit(self, line: str) -> Flushing[None]:
+    def _append_line(self, line: str) -> None:
         """Appends a line and flushes it to the disk; an attempt's first line creates the file."""
         path = _marks_path(self.place.record, self.attempt)
-        first = not self.marked
         with turn_file_errors_into_refusal(ContractBroken, f"Nothing runs that was not marked in {path} before"):
-            handle = os.open(
-                path,
-                os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0),
-                mode_with_group(path),
-            )
-            try:
-                written = os.write(handle, line.encode())
-            finally:
-                os.close(handle)
-            yield path
-            if first:
-                yield self.place.record
-        if written != len(line):
-            raise ContractBroken(f"Nothing runs that was not marked in {path} before: no space left.")
+            append_bytes(path, line.encode(), create=not self.marked)
+            if not self.marked:
+                flush_folder(path.parent)
 
 
 def number_of_priced_steps(trial: Trial) -> int:
@@ -236,9 +214,7 @@ def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLo
     if steps.number_of_spent_steps + missing > steps.priced:
         raise ContractBroken(
             f"Expected {steps.number_of_spent_steps} steps taken and {missing} missing to be at most the "
-            f"{steps.priced} priced "
-            "ones: "
-            f"attempt {receipt.attempt} at trial {trial.id} does not go on."
+            f"{steps.priced} priced ones: attempt {receipt.attempt} at trial {trial.id} does not go on."
         )
     header.read_verified_tensor_bytes(place.files)
     return steps

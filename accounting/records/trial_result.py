@@ -14,10 +14,8 @@ from typing import Annotated, Any
 from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.durable_files import (
     FORMAT,
-    Flushing,
     require_and_remove_format_number,
-    run_generator_and_flush_yielded_paths,
-    write_compact_json_in_group_commit,
+    write_compact_json,
 )
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
@@ -114,13 +112,7 @@ class TrialResult(Stored):
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
-        run_generator_and_flush_yielded_paths(self.write_in_group_commit(folder))
-
-    def write_in_group_commit(self, folder: Path) -> Flushing[None]:
-        """Does what `write` does, as a part of a group commit."""
-        return write_compact_json_in_group_commit(
-            folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE
-        )
+        write_compact_json(folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE)
 
     @staticmethod
     def digest_of_result_file(folder: Path) -> str | None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import Flushing, run_generators_and_flush_in_groups
+from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
@@ -50,7 +50,7 @@ class JobTask:
             resources.enter_context(training_lock(place.files))
         if self.block.shared:
             self._refuse_if_others_of_charge_are_ahead(places)
-        receipts = run_generators_and_flush_in_groups(self._claim_receipt_in_group_commit(trial) for trial in trials)
+        receipts = call_for_each(self._claim_receipt, places)
         sessions = [
             Session(trial=trial, receipt=receipt, place=place, told_level=level_of_told_interval(self.plan, trial))
             for trial, receipt, place in zip(trials, receipts, places, strict=True)
@@ -64,9 +64,8 @@ class JobTask:
         run = _RUNNERS.get(tag_or_path_of_class(sessions[0].trial.config["trainer"]), train_sessions_and_write_results)
         run(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
-    def _claim_receipt_in_group_commit(self, trial: Trial) -> Flushing[Receipt]:
-        files = self.folder.trial_folder_and_private_record(trial.id).files
-        return Receipt.claim_in_group_commit(files, self.folder.private_store, plan=self.plan.id, trial=trial.id)
+    def _claim_receipt(self, place: TrialPlace) -> Receipt:
+        return Receipt.claim_from_folder(place.files, self.folder.private_store, plan=self.plan.id, trial=place.name)
 
     def _refuse_if_others_of_charge_are_ahead(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.
@@ -96,11 +95,11 @@ class JobTask:
             yield trials[first : first + size]
 
 
-def write_receipt_in_group_commit(receipt: Receipt, place: Path) -> Flushing[None]:
+def write_receipt(receipt: Receipt, place: Path) -> None:
     """Writes a receipt into its trial's folder, and keeps the result of an earlier attempt beside the new one."""
     if (place / RESULT_FILE).exists():
         (place / RESULT_FILE).rename(place / f"result-{receipt.attempt - 1}.json")
-    yield from receipt.write_in_group_commit(place)
+    receipt.write(place)
 
 
 def has_unused_receipt(place: TrialPlace) -> bool:

@@ -20,7 +20,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsweep.accounting import durable_files
 from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
@@ -33,7 +32,7 @@ from dpsweep.accounting.searches.stored_draw import (
 )
 from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
-from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_receipt_in_group_commit
+from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_receipt
 from dpsweep.sweeper.job.locks import brief_lock, is_being_trained
 from dpsweep.sweeper.trial.build import (
     config_of_generated_records_like_dataset,
@@ -180,9 +179,7 @@ class TriesInTurn:
         log = HiddenSearchLog(search=self.secret_draw, stored=self._stored_draw, receipt=receipt)
         log.record_ended_attempts()
         for final in log.start_and_issue_receipts(log.final_run_if_due(1)):
-            durable_files.run_generator_and_flush_yielded_paths(
-                write_receipt_in_group_commit(final, self.task.folder.trial_folder(final.trial))
-            )
+            write_receipt(final, self.task.folder.trial_folder(final.trial))
 
     def _any_receipt_of_this_launch_or_none(self) -> Receipt | None:
         """A receipt of this launch; None if no try has one."""

@@ -20,14 +20,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths, run_generators_and_flush_in_groups
+from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
-from dpsweep.sweeper.job.job_task import write_receipt_in_group_commit
+from dpsweep.sweeper.job.job_task import write_receipt
 from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
@@ -104,9 +104,7 @@ class Runner:
             if not due and not is_job_lost:
                 break
             for receipt in receipts:
-                run_generator_and_flush_yielded_paths(
-                    write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
-                )
+                self._write_receipt(receipt)
             claimed_before = self._ids_of_runs_with_claimed_receipts()
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
             errors = self._launch_jobs_once_and_return_errors(launcher, jobs, 0)
@@ -183,11 +181,11 @@ class Runner:
     def _start_and_write_receipts(self, trials: Sequence[Trial]) -> dict[str, Receipt]:
         """The receipts of attempts that start now, by trial."""
         receipts = self.log.start_and_issue_receipts(trials)
-        run_generators_and_flush_in_groups(
-            write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
-            for receipt in receipts
-        )
+        call_for_each(self._write_receipt, receipts)
         return {receipt.trial: receipt for receipt in receipts}
+
+    def _write_receipt(self, receipt: Receipt) -> None:
+        write_receipt(receipt, self.sweep_folder.trial_folder(receipt.trial))
 
     def _launch_and_refill_jobs_and_return_errors(
         self, launcher: JobLauncher, jobs: list[Job], first: int, receipts: dict[str, Receipt]

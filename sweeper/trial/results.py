@@ -14,11 +14,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.durable_files import (
-    Flushing,
-    run_generator_and_flush_yielded_paths,
-    run_generators_and_flush_in_groups,
-)
+from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.records.step_log import remove_checkpoints, steps_spent_by_attempt
@@ -78,13 +74,8 @@ def log_session_stopped(session: Session, step: int) -> None:
 
 def write_final_result(session: Session, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
-    run_generator_and_flush_yielded_paths(write_final_result_in_group_commit(session, result))
-
-
-def write_final_result_in_group_commit(session: Session, result: TrialResult) -> Flushing[None]:
-    """Does what `end` does, as a part of a group commit."""
     (session.place.files / PROGRESS).unlink(missing_ok=True)
-    yield from replace(result, ended=utc_timestamp()).write_in_group_commit(session.place.files)
+    replace(result, ended=utc_timestamp()).write(session.place.files)
     remove_checkpoints(session.place.files)
     if result.error is not None:
         session.trial_logger.error("%s", result.error)
@@ -175,18 +166,19 @@ class RunEnd:
     def write_results_of_runs(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
         """Writes the result of each run; an error is a result too and does not end the others."""
         for first in range(0, len(runs), AT_ONCE):
-            kept = run_generators_and_flush_in_groups(
-                _result_or_exception(one, self._check_charge_and_save_model(one, outcome))
-                for one, outcome in runs[first : first + AT_ONCE]
-            )
-            scored = [
-                self._score_finished_run(one, result) for one, result in kept
-            ]  # one after another: they share a noise stream
-            run_generators_and_flush_in_groups(self._write_result_or_failure(one, result) for one, result in scored)
+            kept = call_for_each(self._save_unscored_run, runs[first : first + AT_ONCE])
+            scored = [self._score_finished_run(*run) for run in kept]  # one after another: they share a noise stream
+            call_for_each(self._write_result_or_failure, scored)
 
-    def _check_charge_and_save_model(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
+    def _save_unscored_run(self, run: tuple[ReadySession, Outcome]) -> Ended:
+        try:
+            return run[0], self._check_charge_and_save_model(*run)
+        except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
+            return run[0], error
+
+    def _check_charge_and_save_model(self, one: ReadySession, outcome: Outcome) -> TrialResult:
         """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
-        from dpsweep.trainers.models.weights import save_model_in_group_commit
+        from dpsweep.trainers.models.weights import save_model
 
         session, declaration = one.session, one.session.declaration
         result = self._result_without_score(one, outcome)
@@ -198,7 +190,7 @@ class RunEnd:
             check_subsample_sharing_was_charged(outcome.company, shared=self.shared)
             if outcome.diverged:
                 return replace(result, score=LEAST_SCORE)
-            model = yield from save_model_in_group_commit(one.model, session.place.files)
+            model = save_model(one.model, session.place.files)
             result = replace(result, model=model)
             noisy = one.run.noise_multiplier > 0
             if same := one.initial.check_weight_changes_and_saved_file(
@@ -208,7 +200,7 @@ class RunEnd:
                 result = replace(result, curator={**result.curator, "unchanged": list(same)})
             check_score_dp_event_was_charged(declaration.scoring_dp_event, charged.validation)
             if charged.validation is not None:
-                yield from one.journal.mark_private_score()
+                one.journal.mark_private_score()
         except ContractBroken as broken:
             return contract_broken_result(result, broken)
         return result
@@ -270,22 +262,15 @@ class RunEnd:
             return contract_broken_result(result, ContractBroken("The score has more noisy counts than were charged."))
         return result_with_finite_score_or_failed(one.session, result, measured)
 
-    def _write_result_or_failure(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
+    def _write_result_or_failure(self, run: Ended) -> None:
+        one, result = run
         if isinstance(result, Exception):
             self.failed(one.session, result)
             return
         try:
-            yield from write_final_result_in_group_commit(one.session, result)
+            write_final_result(one.session, result)
         except Exception as error:  # noqa: BLE001
             self.failed(one.session, error)
-
-
-def _result_or_exception(one: ReadySession, call: Flushing[TrialResult]) -> Flushing[Ended]:
-    """What the call returns or raises."""
-    try:
-        return one, (yield from call)
-    except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
-        return one, error
 
 
 def _number_of_trainable_parameters(model: nn.Module) -> int:

@@ -37,11 +37,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from dpsweep.accounting.durable_files import (
-    Flushing,
-    run_generator_and_flush_yielded_paths,
-    write_bytes_in_group_commit,
-)
+from dpsweep.accounting.durable_files import write_bytes
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
@@ -58,13 +54,8 @@ def save_model(model: nn.Module, folder: Path) -> str:
 
     Returns the SHA-256 of the file.
     """
-    return run_generator_and_flush_yielded_paths(save_model_in_group_commit(model, folder))
-
-
-def save_model_in_group_commit(model: nn.Module, folder: Path) -> Flushing[str]:
-    """Does what `save_model` does, as a part of a group commit."""
     content = save(named_tensors_to_save(model))
-    yield from write_bytes_in_group_commit(folder / MODEL_FILE, content, PRIVATE)
+    write_bytes(folder / MODEL_FILE, content, PRIVATE)
     return sha256(content).hexdigest()
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpsweep.accounting.durable_files import Flushing, write_bytes
+from dpsweep.accounting.durable_files import write_bytes
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, from_json, leaves_with_counts, repeat, to_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
@@ -53,10 +53,10 @@ class TrialJournal:
     def __post_init__(self) -> None:
         _update_state_as_dict(self.run.trainer.update.start(torch.zeros(1)))
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> int:
         """Marks the next interval; raises `ContractBroken` if it was not priced or cannot be marked."""
         interval = missing if self.every is None else min(self.every, missing)
-        self.steps = yield from self.steps.mark_steps_in_group_commit(interval)
+        self.steps = self.steps.mark_steps_before_run(interval)
         return interval
 
     def save_progress(self, progress: Progress) -> None:
@@ -68,9 +68,9 @@ class TrialJournal:
             return
         self.steps = replace(self.steps, header=header)
 
-    def mark_private_score(self) -> Flushing[None]:
+    def mark_private_score(self) -> None:
         """Marks that a private score is about to be measured."""
-        self.steps = yield from self.steps.mark_score_in_group_commit()
+        self.steps = self.steps.mark_score_before_measuring()
 
 
 def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
 from dpsweep.trainers.randomness import Streams, add_gaussian_noise_on_lattice
@@ -25,7 +24,7 @@ def fit_by_output_perturbation(
     if not isinstance(method, OutputPerturbation) or records.units is not None:
         raise ValueError("Expected output perturbation with units of one record each.")
     layer = _require_only_linear_layer(model.to(device))
-    run_generator_and_flush_yielded_paths(journal.mark_next_interval(run.steps))
+    journal.mark_next_interval(run.steps)
     index = slice(0, len(records))
     features = clip_rows(records.inputs(index, device).flatten(1).double(), method.feature_norm)
     exact = minimise_loss(

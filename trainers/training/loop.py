@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
+from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, repeat
 from dpsweep.trainers.data.records import Records
@@ -304,7 +304,7 @@ def _temporarily_averaged_weights(progress: Progress) -> Iterator[None]:
 def _mark_next_interval_of_each_run(members: Sequence[_Member]) -> int:
     """The number of steps in the next interval, after every run's journal has recorded it."""
     missing = members[0].run.steps - members[0].progress.step
-    lengths = set(run_generators_and_flush_in_groups(member.journal.mark_next_interval(missing) for member in members))
+    lengths = set(call_for_each(lambda member: member.journal.mark_next_interval(missing), members))
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()

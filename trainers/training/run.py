@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
 from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.guarantee import Adjacency
@@ -180,10 +179,10 @@ class Journal(Protocol):
     *Guarantee*: the length of an interval of steps is recorded before its first step, even if the process dies later.
     """
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> int:
         """The number of steps in the next interval, from 1 to `missing`; raises if no step may run.
 
-        It is a part of a group commit: the steps may run when the call has returned.
+        Journals of many runs may be called in threads.
         """
 
     def save_progress(self, progress: Progress) -> None:
@@ -194,9 +193,8 @@ class Journal(Protocol):
 class Unrecorded:
     """The journal of a run that no other job continues: one interval, and nothing is saved."""
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> int:
         """All missing steps."""
-        yield from ()
         return missing
 
     def save_progress(self, progress: Progress) -> None:

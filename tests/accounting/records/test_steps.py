@@ -236,8 +236,14 @@ def test_nothing_runs_that_cannot_be_marked(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_mark_of_which_half_was_written_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, write = checkpoint(begun(tmp_path).mark_steps_before_run(4), step=4), os.write
-    monkeypatch.setattr(os, "write", lambda handle, line: write(handle, line[:2]))
-    with pytest.raises(ContractBroken, match="no space left"):
+
+    def write_half(handle: int, line: bytes) -> int:
+        if len(line) < len("4 8\n"):
+            raise OSError(28, "No space left on device")
+        return write(handle, line[:2])
+
+    monkeypatch.setattr(os, "write", write_half)
+    with pytest.raises(ContractBroken, match="No space left"):
         steps.mark_steps_before_run(4)
     assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
     assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 14

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     PlanEvent,
@@ -161,8 +160,7 @@ def test_a_run_that_shall_stop_ends_its_epoch() -> None:
 class PartWay(Unrecorded):
     """A journal that would end a stretch in the middle of an epoch."""
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
-        yield from ()
+    def mark_next_interval(self, missing: int) -> int:
         return PERIOD + 1
 
 

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import are_same_events, leaves_with_counts, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records
@@ -64,8 +63,7 @@ class Kept:
     every: int
     last: Progress | None = None
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
-        yield from ()
+    def mark_next_interval(self, missing: int) -> int:
         return min(self.every, missing)
 
     def save_progress(self, progress: Progress) -> None:

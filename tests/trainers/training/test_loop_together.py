@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import are_same_events
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -209,8 +208,7 @@ class Every:
 
     path: list[tuple[Every, Tensor]]
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
-        yield from ()
+    def mark_next_interval(self, missing: int) -> int:
         return 1
 
     def save_progress(self, progress: Progress) -> None:
@@ -225,8 +223,7 @@ class Notes:
     stretches: list[int] = field(default_factory=list)
     kept: list[Progress] = field(default_factory=list)
 
-    def mark_next_interval(self, missing: int) -> Flushing[int]:
-        yield from ()
+    def mark_next_interval(self, missing: int) -> int:
         self.stretches.append(min(self.every, missing))
         return self.stretches[-1]
 
