@@ -14,6 +14,16 @@ LIVE_PAGE = "live.html"
 """The name of the page of a running sweep; nothing that is reported or released is made from it."""
 
 
+@dataclass(frozen=True)
+class PathInFolder:
+    """A path in a sweep's folder, by its name there."""
+
+    name: str
+
+    def __get__(self, folder: SweepFolder, owner: type[SweepFolder]) -> Path:
+        return folder.root / self.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepFolder:
     """The folder of a plan's files; `store` is the plan's private store, None if the folder is only read."""
@@ -21,104 +31,68 @@ class SweepFolder:
     root: Path
     store: PrivateStore | None = None
 
+    plan_path = PathInFolder("plan.json")
+    """The plan that was charged."""
+
+    draw_path = PathInFolder("draw.json")
+    """The rule's draw, made before the first run; for the curator only."""
+
+    outcome_path = PathInFolder("outcome.json")
+    """The winning try of the draw, once it is known; for the curator only."""
+
+    end_marks_folder = PathInFolder("ended")
+    """The folder with an empty file for every ended try, which stays ended even if its folder is deleted."""
+
+    proposals_path = PathInFolder("proposals.json")
+    """The proposed points, in the order of their turns."""
+
+    final_point_path = PathInFolder("final.json")
+    """The chosen point of the final run, under a rule that has one."""
+
+    multirun_config_path = PathInFolder("multirun.yaml")
+    """The configuration of the whole sweep, as Hydra's sweepers write it."""
+
+    coordinator_lock_path = PathInFolder(".lock")
+    """The lock that the coordinator of this folder holds."""
+
+    next_try_lock_path = PathInFolder(".turn")
+    """The lock that a worker holds while it takes the next try of a draw."""
+
+    stop_file_path = PathInFolder("stop")
+    """The stop file: while it exists, no trial begins, and running trials write a checkpoint and stop."""
+
+    optuna_study_path = PathInFolder("study.log")
+    """The Optuna study, a journal file for optuna-dashboard."""
+
+    live_page_path = PathInFolder(LIVE_PAGE)
+    """The page of the sweep while it runs, which then leads to the curator's page."""
+
+    curator_folder = PathInFolder("curator")
+    """The curator's pages."""
+
+    audit_record_path = PathInFolder("audit.json")
+    """What `dpsweep audit` found, on records that nobody's privacy depends on."""
+
+    logged_runs_path = PathInFolder("logged.json")
+    """The runs that each logger was given."""
+
+    release_folder = PathInFolder("release")
+    """The release, which may be passed on; written by a separate command."""
+
+    export_folder = PathInFolder("export")
+    """The winner's model with its code and card, which may be passed on; written by a separate command."""
+
+    trials_folder = PathInFolder("trials")
+    """The folder of the trials, with a folder for each run."""
+
     def create_folder(self) -> None:
         """Creates the folder for its owner or group: the number of folders in trials/ may be as secret as a draw."""
         make_folder_and_missing_parents(self.root)
         restrict_one_to_owner(self.root)
 
-    @property
-    def plan_path(self) -> Path:
-        """The plan that was charged."""
-        return self.root / "plan.json"
-
-    @property
-    def draw_path(self) -> Path:
-        """The rule's draw, made before the first run; for the curator only."""
-        return self.root / "draw.json"
-
-    @property
-    def outcome_path(self) -> Path:
-        """The winning try of the draw, once it is known; for the curator only."""
-        return self.root / "outcome.json"
-
-    @property
-    def end_marks_folder(self) -> Path:
-        """The folder with an empty file for every ended try, which stays ended even if its folder is deleted."""
-        return self.root / "ended"
-
-    @property
-    def proposals_path(self) -> Path:
-        """The proposed points, in the order of their turns."""
-        return self.root / "proposals.json"
-
-    @property
-    def final_point_path(self) -> Path:
-        """The chosen point of the final run, under a rule that has one."""
-        return self.root / "final.json"
-
-    @property
-    def multirun_config_path(self) -> Path:
-        """The configuration of the whole sweep, as Hydra's sweepers write it."""
-        return self.root / "multirun.yaml"
-
-    @property
-    def coordinator_lock_path(self) -> Path:
-        """The lock that the coordinator of this folder holds."""
-        return self.root / ".lock"
-
-    @property
-    def next_try_lock_path(self) -> Path:
-        """The lock that a worker holds while it takes the next try of a draw."""
-        return self.root / ".turn"
-
-    @property
-    def stop_file_path(self) -> Path:
-        """The stop file: while it exists, no trial begins, and running trials write a checkpoint and stop."""
-        return self.root / "stop"
-
-    @property
-    def optuna_study_path(self) -> Path:
-        """The Optuna study, a journal file for optuna-dashboard."""
-        return self.root / "study.log"
-
     def card_files(self, part: int) -> CardFiles:
         """The files of the card on a sealed part; for the curator only."""
         return CardFiles(folder=self.root, store=None if self.store is None else self.store.root, part=part)
-
-    @property
-    def live_page_path(self) -> Path:
-        """The page of the sweep while it runs, which then leads to the curator's page."""
-        return self.root / LIVE_PAGE
-
-    @property
-    def curator_folder(self) -> Path:
-        """The curator's pages."""
-        return self.root / "curator"
-
-    @property
-    def audit_record_path(self) -> Path:
-        """What `dpsweep audit` found, on records that nobody's privacy depends on."""
-        return self.root / "audit.json"
-
-    @property
-    def logged_runs_path(self) -> Path:
-        """The runs that each logger was given."""
-        return self.root / "logged.json"
-
-    @property
-    def release_folder(self) -> Path:
-        """The release, which may be passed on; written by a separate command."""
-        return self.root / "release"
-
-    @property
-    def export_folder(self) -> Path:
-        """The winner's model with its code and card, which may be passed on; written by a separate command."""
-        return self.root / "export"
-
-    @property
-    def trials_folder(self) -> Path:
-        """The folder of the trials, with a folder for each run."""
-        return self.root / "trials"
 
     def trial_folder(self, trial_id: str) -> Path:
         """A trial's folder: train.log, result.json, receipt.json; its settings are in the plan."""

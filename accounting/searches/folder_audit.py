@@ -73,8 +73,7 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     _verify_released_winner_is_in_ledger(plan, folder, statement)
     attempts = statement.attempts_of_plan(plan.id)
     published = [
-        verify_release_files_and_describe(place, folder.curator_folder, attempts)
-        for place in (folder.release_folder, folder.export_folder)
+        verify_release_files_and_describe(place, attempts) for place in (folder.release_folder, folder.export_folder)
     ]
     return f"{root}: plan {plan.id} is what was charged; {summary}{''.join(published)}"
 

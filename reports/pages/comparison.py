@@ -32,7 +32,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import restrict_to_owner
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.released_files import ReleasedFiles
+from dpsweep.accounting.records.released_files import ReleasedWinner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
@@ -172,7 +172,8 @@ def release_sweeps(
         for number, folder in enumerate(folders, start=1):
             with release.hold_release_lock(folder):
                 shutil.copytree(refuse_link(folder / release.FOLDER), partial / MEMBER.format(number), symlinks=True)
-            ReleasedFiles.from_folder(partial / MEMBER.format(number))  # refuses links
+            member = partial / MEMBER.format(number)
+            ReleasedWinner.of_release(member).digest_of_all_files(member)  # refuses links
         links = [f"{MEMBER.format(number)}/{FILE}" for number, _ in enumerate(folders, start=1)]
         _write_page(_read_sweeps(folders), links, Audience.PUBLIC, partial)
         with suppress(FileNotFoundError):

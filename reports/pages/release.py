@@ -23,12 +23,11 @@ import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
-from dpsweep.accounting.durable_files import make_private_folder_durably, remove_stale_temporary_files, write_json
+from dpsweep.accounting.durable_files import remove_stale_temporary_files, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedFiles, ReleasedWinner
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedWinner
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
 from dpsweep.accounting.selection.interface import Disclosure
@@ -112,7 +111,6 @@ def write_release_while_locked(
     """Does what `write_release` does, for a caller who holds the lock."""
     remove_stale_temporary_files(folder)
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
-    curator = refuse_link(SweepFolder(root=folder).curator_folder)
     with turn_read_errors_into_refusal(f"the sweep in {folder}"):
         sweep = table.read_sweep(folder, ledger)
         page = compose_release_page(sweep)
@@ -127,7 +125,6 @@ def write_release_while_locked(
         if not page.nobody:
             write_price_and_program(sweep.account.budget, read_bill(sweep), partial)
     write_documents_in_formats(ReleasedPackage.from_release_folder(page, claim, partial), formats, partial)
-    make_private_folder_durably(curator)
     record_release_and_rename_folder(sweep, partial, target, ledger)
     return target / FILE
 
@@ -164,14 +161,13 @@ def record_release_and_rename_folder(sweep: Sweep, partial: Path, target: Path, 
     Raises `BadInput` if another winner of this charge was released before: then the folder stays where it is.
     """
     charge, _ = sweep.planned_search.charge_digest_and_folder_secret(sweep.account, sweep.winner_id)
-    files = ReleasedFiles.from_folder(partial)
+    released = ReleasedWinner.of_release(partial)
     ledger.record_release(
         sweep.plan.account,
         plan=sweep.plan_id,
-        winner=Released(charge=charge, winner=ReleasedWinner(salt=files.salt).digest_of_winner_files(partial)),
-        manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=files.manifest_digest),
+        winner=Released(charge=charge, winner=released.digest_of_winner_files(partial)),
+        manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=released.digest_of_all_files(partial)),
     )
-    files.write_into_curator_list(SweepFolder(root=sweep.folder).curator_folder, target.name)
     with suppress(FileNotFoundError):
         shutil.rmtree(target)
     partial.rename(target)

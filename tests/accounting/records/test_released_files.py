@@ -14,15 +14,11 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.released_files import (
-    LIST_FILE,
-    ReleasedFiles,
-    ReleasedWinner,
-    verify_release_files_and_describe,
-)
+from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
 from tests.charges import charge_cost
 
 FILES = {"report.html": "epsilon 2.9", "price.json": "{}", "sub/page.html": "more"}
+CHANGED = r"are those of no release in the ledger\. `dpsweep release"
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 
 
@@ -42,41 +38,40 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def publish(ledger: Ledger, folder: Path, curator: Path, winner: str = "w", charge: str = "c") -> None:
-    files = ReleasedFiles.from_folder(folder)
-    manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=files.manifest_digest)
+def digest(folder: Path) -> str:
+    return ReleasedWinner.of_release(folder).digest_of_all_files(folder)
+
+
+def publish(ledger: Ledger, folder: Path, winner: str = "w", charge: str = "c") -> None:
+    manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=digest(folder))
     ledger.record_release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
-    curator.mkdir(exist_ok=True)
-    files.write_into_curator_list(curator, folder.name)
 
 
 def verified(ledger: Ledger, folder: Path) -> str:
-    return verify_release_files_and_describe(
-        folder, folder.parent / "curator", ledger.statement("digits").attempts_of_plan("p")
-    )
+    return verify_release_files_and_describe(folder, ledger.statement("digits").attempts_of_plan("p"))
 
 
 def test_a_release_that_is_as_it_was_made_is_whole(tmp_path: Path, ledger: Ledger) -> None:
     assert verified(ledger, tmp_path / "release") == ""
     folder = release(tmp_path / "release")
-    publish(ledger, folder, tmp_path / "curator")
+    publish(ledger, folder)
     (at,) = {entry.at[:10] for entry in ledger.statement("digits").entries if entry.kind == "manifest"}
     assert verified(ledger, folder) == f" Its release is the one of {at}."
 
 
-def test_each_change_of_a_file_is_named(tmp_path: Path, ledger: Ledger) -> None:
+def test_each_change_of_a_file_is_found(tmp_path: Path, ledger: Ledger) -> None:
     folder = release(tmp_path / "release")
-    publish(ledger, folder, tmp_path / "curator")
+    publish(ledger, folder)
     for name, content in FILES.items():
         (folder / name).write_text(content + " ")
-        with pytest.raises(ContractBroken, match=f"as in the last one: {name}"):
+        with pytest.raises(ContractBroken, match=CHANGED):
             verified(ledger, folder)
         (folder / name).unlink()
-        with pytest.raises(ContractBroken, match=f"as in the last one: {name}"):
+        with pytest.raises(ContractBroken, match=CHANGED):
             verified(ledger, folder)
         (folder / name).write_text(content)
     (folder / "another.txt").write_text("more")
-    with pytest.raises(ContractBroken, match=r"as in the last one: another\.txt"):
+    with pytest.raises(ContractBroken, match=CHANGED):
         verified(ledger, folder)
     (folder / "another.txt").unlink()
     assert verified(ledger, folder)
@@ -84,42 +79,27 @@ def test_each_change_of_a_file_is_named(tmp_path: Path, ledger: Ledger) -> None:
 
 def test_folders_are_part_of_a_release(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = release(tmp_path / "release")
-    publish(ledger, folder, tmp_path / "curator")
+    publish(ledger, folder)
     (folder / "empty").mkdir()
-    with pytest.raises(ContractBroken, match="as in the last one: empty/"):
+    with pytest.raises(ContractBroken, match=CHANGED):
         verified(ledger, folder)
     (folder / "empty").rmdir()
     assert verified(ledger, folder)
-    listed = os.scandir
+    listed = os.listdir
 
-    def unlisted(path: os.PathLike[str] | str) -> object:
+    def unlisted(path: os.PathLike[str] | str) -> list[str]:
         if Path(path).name == "sub":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return listed(path)
 
-    monkeypatch.setattr(os, "scandir", unlisted)
+    monkeypatch.setattr(os, "listdir", unlisted)
     with pytest.raises(BadInput, match=r"Expected all of .* to be readable: "):
         verified(ledger, folder)
 
 
-def test_the_curators_list_decides_nothing(tmp_path: Path, ledger: Ledger) -> None:
-    folder = release(tmp_path / "release")
-    publish(ledger, folder, tmp_path / "curator")
-    words = verified(ledger, folder)
-    (folder / "price.json").write_text("{ }")
-    ReleasedFiles.from_folder(folder).write_into_curator_list(tmp_path / "curator", "release")
-    with pytest.raises(ContractBroken, match=r"are those of no release in the ledger\. `dpsweep release"):
-        verified(ledger, folder)
-    (tmp_path / "curator" / LIST_FILE).unlink()
-    with pytest.raises(ContractBroken, match=r"are those of no release in the ledger\. `dpsweep release"):
-        verified(ledger, folder)
-    (folder / "price.json").write_text("{}")
-    assert verified(ledger, folder) == words
-
-
 def test_a_release_without_its_salt_or_with_a_link_is_refused(tmp_path: Path, ledger: Ledger) -> None:
     folder = release(tmp_path / "release")
-    publish(ledger, folder, tmp_path / "curator")
+    publish(ledger, folder)
     (folder / "link").symlink_to(tmp_path / "ledger.sqlite")
     with pytest.raises(BadInput, match="no symbolic link"):
         verified(ledger, folder)
@@ -130,23 +110,23 @@ def test_a_release_without_its_salt_or_with_a_link_is_refused(tmp_path: Path, le
 
 
 def test_a_rebuilt_release_is_a_new_line_and_the_old_one_stays_whole(tmp_path: Path, ledger: Ledger) -> None:
-    folder, curator = release(tmp_path / "release"), tmp_path / "curator"
-    publish(ledger, folder, curator)
-    publish(ledger, folder, curator)
+    folder = release(tmp_path / "release")
+    publish(ledger, folder)
+    publish(ledger, folder)
     (folder / "README.md").write_text("a card")
-    publish(ledger, folder, curator)
+    publish(ledger, folder)
     kinds = [entry.kind for entry in ledger.statement("digits").entries]
     assert kinds == ["open", "charge", "release", "manifest", "manifest"]
     assert "later" not in verified(ledger, folder)
     (folder / "README.md").unlink()
     assert ", and a later one was made on " in verified(ledger, folder)
-    publish(ledger, folder, curator)
+    publish(ledger, folder)
     assert "later" not in verified(ledger, folder)
 
 
 def test_an_export_is_no_release(tmp_path: Path, ledger: Ledger) -> None:
     folder = release(tmp_path / "export")
-    publish(ledger, folder, tmp_path / "curator")
+    publish(ledger, folder)
     assert "Its export is the one of" in verified(ledger, folder)
     folder.rename(tmp_path / "release")
     with pytest.raises(ContractBroken, match="those of no release"):
@@ -155,22 +135,21 @@ def test_an_export_is_no_release(tmp_path: Path, ledger: Ledger) -> None:
 
 def test_a_second_winner_adds_no_line_at_all(tmp_path: Path, ledger: Ledger) -> None:
     folder = release(tmp_path / "release")
-    publish(ledger, folder, tmp_path / "curator")
+    publish(ledger, folder)
     entries = ledger.statement("digits").entries
     (folder / "README.md").write_text("a card")
     with pytest.raises(BadInput, match="its charge pays for one winner"):
-        publish(ledger, folder, tmp_path / "curator", winner="another")
+        publish(ledger, folder, winner="another")
     assert ledger.statement("digits").entries == entries
 
 
 def test_the_line_tells_nothing_without_the_salt(tmp_path: Path) -> None:
     """The same files with another salt have another digest, and a line has no more than a digest and its folder."""
-    one, other = (ReleasedFiles.from_folder(release(tmp_path / name, secret=name)) for name in ("one", "other"))
-    assert {**one.files, "winner.json": ""} == {**other.files, "winner.json": ""}
-    assert one.manifest_digest != other.manifest_digest
-    few = ReleasedFiles.from_folder(release(tmp_path / "few", {"report.html": ""}))
+    one, other = (release(tmp_path / name, secret=name) for name in ("one", "other"))
+    assert digest(one) != digest(other)
+    few = release(tmp_path / "few", {"report.html": ""})
     lengths = {
-        len(json.dumps(ReleaseManifest(charge="c", folder="release", manifest=files.manifest_digest).to_json()))
-        for files in (one, few)
+        len(json.dumps(ReleaseManifest(charge="c", folder="release", manifest=digest(folder)).to_json()))
+        for folder in (one, few)
     }
     assert len(lengths) == 1

@@ -18,7 +18,7 @@ import yaml
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE
+from dpsweep.accounting.records.released_files import WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.disclosure.formats import formats_with_names
@@ -167,12 +167,11 @@ def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> No
     assert "Its release is the one of" in words and "Its export is the one of" in words
     files = published(made)
     assert {"release/statement.html", "release/price_check.py", "release/methods.tex", "export/README.md"} <= set(files)
-    for name, path in files.items():
+    for path in files.values():
         content = path.read_bytes()
         path.write_bytes(content.replace(b"2", b"1", 1) + b" ")
-        with pytest.raises((ContractBroken, BadInput)) as refusal:
+        with pytest.raises((ContractBroken, BadInput), match=path.parts[len(made.folder.parts)]):
             verify_sweep_folder_and_describe(made.folder, made.ledger)
-        assert path.name in str(refusal.value) or path.name in (*COVERED, WINNER_FILE), name
         path.unlink()
         with pytest.raises((ContractBroken, BadInput)):
             verify_sweep_folder_and_describe(made.folder, made.ledger)
