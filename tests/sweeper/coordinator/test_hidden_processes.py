@@ -26,7 +26,6 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import OmegaConf
 
-from dpsweep.accounting import durable_files
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
@@ -293,7 +292,7 @@ def test_the_number_of_threads_does_not_follow_from_the_number_of_tries(
             return [JobReturn(status=JobStatus.COMPLETED) for _ in jobs]
 
         with monkeypatch.context() as patch:
-            patch.setattr(durable_files, "Thread", CountedThread)
+            patch.setattr(threading, "Thread", CountedThread)
             started.clear()
             assert run_with(here, log, launch, patch) == ()
         counts.append(len(started))
