@@ -39,6 +39,7 @@ from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
 from dpsweep.trainers.training.run_records import RecordStore
+from tests.places import READER
 
 TOGETHER = 16
 
@@ -80,7 +81,7 @@ def accuracies(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, 
 
 def _trained(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, float]]:
     declared = [declaration_from_config(trial.config) for trial in trials]
-    split = declared[0].records.load_split(RecordStore(folder=data))
+    split = declared[0].records.open_split(READER, RecordStore(folder=data))
     models = [make_model(trial.config, f"{trial.id} {os.urandom(8).hex()}") for trial in trials]
     runs = [
         Run(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.session import Session
+from dpsweep.accounting.records.plan import Trial
 
 NONCE = "0f" * 16
 
@@ -20,3 +24,12 @@ def launched(root: Path) -> PrivateStore:
     store.announce_launch(NONCE, last=None)
     store.confirm_launch(NONCE)
     return store
+
+
+READER = Session(event=PlanEvent(training=no_access()))
+"""A session that no claim made, for tests that read records as a job does."""
+
+
+def claimed(trial: Trial, receipt: Receipt) -> Session:
+    """The session of a receipt, as a claim makes it."""
+    return Session(event=trial.event, receipt=receipt)

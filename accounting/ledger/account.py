@@ -117,8 +117,8 @@ class Balance(Stored):
 class Attempts:
     """The attempts of one plan: how many are paid for, started and resumed, and how each ended.
 
-    `charges` are the entries that pay for them, `bodies` the bodies of these entries. `paid` maps each started attempt
-    to the digest of its charge. `launch` is the nonce of the coordinator's last launch, None if there was none.
+    `charges` are the entries that pay for them, `bodies` the bodies of these entries. `starts` has the body of each
+    start, by trial and attempt. `launch` is the nonce of the coordinator's last launch, None if there was none.
     `released` maps the digest of a charge to the digest of the winner that was released on it. `manifests` are the
     releases and exports, each with the time of its entry.
     """
@@ -127,7 +127,7 @@ class Attempts:
     bodies: tuple[Charged, ...]
     covered: Counter[str]
     started: Counter[str]
-    paid: Mapping[tuple[str, int], str]
+    starts: Mapping[tuple[str, int], Started]
     resumed: Counter[tuple[str, int]]
     settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
     launch: str | None = None
@@ -147,7 +147,7 @@ class Attempts:
             bodies=tuple(body for _, body in charges),
             covered=Counter(trial for _, body in charges for trial in body.trials),
             started=Counter(body.trial for body in starts),
-            paid={(body.trial, body.attempt): body.charge for body in starts},
+            starts={(body.trial, body.attempt): body for body in starts},
             resumed=Counter((body.trial, body.attempt) for _, body in bodies if isinstance(body, Resumed)),
             settled={body.session_key: body.realised for _, body in bodies if isinstance(body, Ended)},
             launch=launches[-1] if launches else None,
@@ -178,8 +178,8 @@ class Attempts:
 
     def charge_entry_covering_attempt(self, trial: str, attempt: int) -> Entry:
         """The charge that an attempt was or will be started on; raises `ContractBroken` if no charge covers it."""
-        if (digest := self.paid.get((trial, attempt))) is not None:
-            return next(entry for entry in self.charges if entry.digest == digest)
+        if (start := self.starts.get((trial, attempt))) is not None:
+            return next(entry for entry in self.charges if entry.digest == start.charge)
         own = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if trial in body.trials]
         if 0 < attempt <= len(own):
             return own[attempt - 1]

@@ -208,12 +208,13 @@ Spending = Charged | SpentOutside | Restored
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Stored):
-    """Starts an attempt at a trial, on the charge with this digest."""
+    """Starts an attempt at a trial, on the charge with this digest; `accesses` is that of the declared events."""
 
     kind: ClassVar[Kind] = Kind.START
     trial: str
     attempt: Count
     charge: str
+    accesses: Annotated[str, OMITTED] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,12 @@ from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, Relation, message_about_new_data_or_none
 from dpsweep.accounting.ledger.mirror import data_lines_of_other_ledgers
 from dpsweep.accounting.ledger.mirrored_chain import MirroredChain, named_mirrors
-from dpsweep.accounting.ledger.paid_events import Declared, require_paid_events, require_point_for_each_spare
+from dpsweep.accounting.ledger.paid_events import (
+    Declared,
+    digest_of_declared_events,
+    require_paid_events,
+    require_point_for_each_spare,
+)
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.restoration import restore_ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
@@ -283,9 +288,10 @@ class Ledger:
                 own.started[trial] += 1
                 charge = own.charge_entry_covering_attempt(trial, attempt).digest
                 by_charge.setdefault(charge, []).append(trial)
-                body = bodies.Started(trial=trial, attempt=attempt, charge=charge)
+                accesses = digest_of_declared_events(declared.get(trial, ()))
+                body = bodies.Started(trial=trial, attempt=attempt, charge=charge, accesses=accesses)
                 entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)
-                receipts.append(Receipt.from_entry(entry, charge))
+                receipts.append(Receipt.from_entry(entry, body))
             for entry in own.charges:
                 require_paid_events(require_plan_charge_body(entry), by_charge.get(entry.digest, ()), declared)
         return tuple(receipts)
@@ -310,7 +316,7 @@ class Ledger:
                 own.resumed[trial, attempt] += 1
                 body = bodies.Resumed(trial=trial, attempt=attempt, resume=own.resumed[trial, attempt])
                 entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)
-                receipts.append(Receipt.from_entry(entry, own.charge_entry_covering_attempt(trial, attempt).digest))
+                receipts.append(Receipt.from_entry(entry, own.starts[trial, attempt]))
         return tuple(receipts)
 
     def record_ended_attempts(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import (
     DpEvent,
@@ -33,6 +34,11 @@ Declared = Mapping[str, Sequence[PlanEvent]]
 
 A final run declares its events as those of a final run (`PlanEvent.final`), without other accesses.
 """
+
+
+def digest_of_declared_events(events: Iterable[PlanEvent]) -> str:
+    """The same for the same events in the same order, in every process."""
+    return short_digest_of_json([event.to_json() for event in events])
 
 
 def require_paid_events(charge: Charged, names: Sequence[str], declared: Declared) -> None:

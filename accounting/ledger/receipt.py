@@ -40,7 +40,7 @@ class Receipt(Stored):
 
     `resume` is 0 for the first session, n for the n-th resume. `entries` and `head` are the number of entries in the
     ledger at the start, and the digest of the last of them. `launch` is the nonce of the coordinator's launch that
-    handed the receipt out, empty before the first one.
+    handed the receipt out, empty before the first one. `accesses` is the digest of the events that the start declared.
     """
 
     account: str
@@ -52,10 +52,11 @@ class Receipt(Stored):
     head: str
     resume: Count = 0
     launch: str = ""
+    accesses: str = ""
 
     @classmethod
-    def from_entry(cls, entry: Entry, charge: str) -> Receipt:
-        """The receipt for the ledger's entry of a start or a resume; `charge` is the digest of the charge that pays."""
+    def from_entry(cls, entry: Entry, start: Started) -> Receipt:
+        """The receipt for the ledger's entry of a start, or of a resume of an attempt that began by `start`."""
         body = read_body(entry)
         if not isinstance(body, (Started, Resumed)):
             raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to start an attempt, got {entry.kind}.")
@@ -65,7 +66,8 @@ class Receipt(Stored):
             trial=body.trial,
             attempt=body.attempt,
             resume=body.resume if isinstance(body, Resumed) else 0,
-            charge=charge,
+            charge=start.charge,
+            accesses=start.accesses,
             entries=entry.seq,
             head=entry.digest,
         )

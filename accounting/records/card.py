@@ -41,6 +41,7 @@ from dpsweep.accounting.events.rounded_noise import with_rounded_counts
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
+from dpsweep.accounting.ledger.session import Session
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
 from dpsweep.accounting.validation import require_finite_number
 
@@ -191,8 +192,8 @@ class CardFiles:
         for path in self._paths(CLAIM):
             write_json(path, claim.to_json(), mode=PRIVATE)
 
-    def mark_as_read_or_refuse(self) -> CardClaim:
-        """Marks the part as read, before it is read, and returns its claim.
+    def mark_as_read_or_refuse(self, query: DpEvent | None) -> Session:
+        """Marks the part as read, before it is read, and returns the session that opens it for this query.
 
         Raises `ContractBroken` if folder and store do not hold the same claim, or if the part was read before.
         """
@@ -205,7 +206,7 @@ class CardFiles:
             except FileExistsError:
                 raise ContractBroken(f"Expected sealed part {self.part} to be unread: a part answers once.") from None
             flush_folder(path.parent)
-        return folder
+        return Session(event=PlanEvent(training=no_access(), sealed=query))
 
     def write_answer(self, answer: CardAnswer) -> None:
         """Stores the answer, in the store first."""

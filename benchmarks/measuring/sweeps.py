@@ -87,6 +87,7 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
     from dpsweep.trainers.declarations.scores import quality_per_record
     from dpsweep.trainers.models.weights import load_weights_into_model
     from dpsweep.trainers.training.run_records import RecordStore
+    from tests.places import READER
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
@@ -101,7 +102,7 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
             if records is None and held_out is None:
                 draw = StoredDraw.read(SweepFolder(root=root).draw_path)
                 store = RecordStore(folder=Path(folder), coins="" if draw is None else draw.coins)
-                held_out = declared.records.load_split(store).holdout
+                held_out = declared.records.open_split(READER, store).holdout
             unseen = held_out if records is None else records
             assert unseen is not None, "a sweep without public test records holds some out"
             quality = quality_per_record(model.to(device), unseen, device, declared.loss)

@@ -146,7 +146,8 @@ def compare_runs(
     declarations = [declaration_from_config(trial.config) for trial in trials]
     declaration = replace(declarations[0], augmentation=None)
     runs = [make_training_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
-    data = few_records(records_from_config(config).load_split(RecordStore(folder=machine.data)), runs[0].sampler, plan)
+    opened = records_from_config(config).open_split(None, RecordStore(folder=machine.data))
+    data = few_records(opened, runs[0].sampler, plan)
 
     def new_models() -> list[Any]:
         return [make_model(one, trial.id).to(device) for one, trial in zip(configs, trials, strict=True)]

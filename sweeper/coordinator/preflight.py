@@ -42,6 +42,7 @@ from dpsweep.sweeper.timing.time_estimate import (
     step_shapes_by_timing_key,
 )
 from dpsweep.sweeper.trial.spec import dataset_from_config, declaration_from_config
+from dpsweep.trainers.data.doors import inspect_records
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.declarations.batch_sampling import number_of_parts
 from dpsweep.trainers.features.extracted import Extracted
@@ -64,9 +65,7 @@ def read_verified_private_contents(plan: Plan, folder: Path | None, cache: Path 
 
     In `cache` lies what an earlier pass over large files found.
     """
-    dataset = dataset_from_config(plan.trials[0].config)
-    dataset.locate(folder)
-    return dataset.verify_with_cache(folder, cache)
+    return inspect_records(dataset_from_config(plan.trials[0].config), folder, cache)
 
 
 def available_bytes_of_memory_or_none(processes: Path = Path("/proc"), groups: Path = GROUPS) -> int | None:

@@ -12,17 +12,18 @@ from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.session import Session
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import count_marked_stretches_of_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
-from dpsweep.accounting.searches.interface import level_of_told_interval
+from dpsweep.accounting.searches.interface import level_of_told_interval, search_for_plan
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.run import train_sessions_and_write_results
 from dpsweep.sweeper.trial.script_run import run_scripts_and_write_results
-from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.sweeper.trial.session import Machine, TrialSession
 
 _RUNNERS = {SCRIPT: run_scripts_and_write_results}
 """How the trials of a method are run, if not by dpsweep's own training."""
@@ -43,29 +44,37 @@ class JobTask:
         with ExitStack() as resources:
             self.train_claimed_trials(self.claim_receipts_and_open_sessions(trials, resources))
 
-    def claim_receipts_and_open_sessions(self, trials: Sequence[Trial], resources: ExitStack) -> list[Session]:
+    def claim_receipts_and_open_sessions(self, trials: Sequence[Trial], resources: ExitStack) -> list[TrialSession]:
         """The sessions of these trials, all of whose receipts were claimed; `resources` has their locks and logs."""
         places = [self.folder.trial_folder_and_private_record(trial.id) for trial in trials]
         for place in places:
             resources.enter_context(training_lock(place.files))
         if self.block.shared:
             self._refuse_if_others_of_charge_are_ahead(places)
-        receipts = call_for_each(self._claim_receipt, places)
-        sessions = [
-            Session(trial=trial, receipt=receipt, place=place, told_level=level_of_told_interval(self.plan, trial))
-            for trial, receipt, place in zip(trials, receipts, places, strict=True)
-        ]
+        declared = search_for_plan(self.plan, self.folder).declared_events(trials)
+
+        def claim_and_open(trial: Trial) -> TrialSession:
+            place = self.folder.trial_folder_and_private_record(trial.id)
+            claimed = Session.claim(
+                place.files,
+                self.folder.private_store,
+                plan=self.plan.id,
+                trial=trial.id,
+                event=trial.event,
+                declared=declared.get(trial.id) or declared[self.plan.id],
+            )
+            level = level_of_told_interval(self.plan, trial)
+            return TrialSession(trial=trial, claimed=claimed, place=place, told_level=level)
+
+        sessions = call_for_each(claim_and_open, trials)
         for session in sessions:
             resources.enter_context(session.write_log_to_trial_file())
         return sessions
 
-    def train_claimed_trials(self, sessions: Sequence[Session]) -> None:
+    def train_claimed_trials(self, sessions: Sequence[TrialSession]) -> None:
         """Trains claimed trials together."""
         run = _RUNNERS.get(tag_or_path_of_class(sessions[0].trial.config["trainer"]), train_sessions_and_write_results)
         run(sessions, self.machine, self.should_stop, shared=self.block.shared)
-
-    def _claim_receipt(self, place: TrialPlace) -> Receipt:
-        return Receipt.claim_from_folder(place.files, self.folder.private_store, plan=self.plan.id, trial=place.name)
 
     def _refuse_if_others_of_charge_are_ahead(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.

@@ -105,7 +105,7 @@ def _train_on_generated_records(
         raise BadInput("Expected a method that takes steps: a fit cannot be ended before its time.")
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
-    data = declaration.records.load_split(RecordStore(folder=None, coins=coins))
+    data = declaration.records.open_split(None, RecordStore(folder=None, coins=coins))
     model, streams = make_model(config, secrets.token_hex()), [new_secret_streams()]
     sums = stacked_or_engine_gradient_sums(config, declaration, [model], data.train, machine, streams)
     train_together(

@@ -215,9 +215,8 @@ def _record_ends_of_search_attempts(plan: Plan, ledger: Ledger, last: int) -> No
 def _receipt_of_whole_search(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
     """The receipt of the whole search, from the ledger entry of its start."""
     statement = ledger.statement(plan.account, plan.id)
-    charge = statement.attempts_of_plan(plan.id).charge_entry_covering_attempt(plan.id, stored.attempt).digest
-    starts = [entry for entry in statement.entries if entry.kind == Kind.START]
-    return Receipt.from_entry(starts[stored.attempt - 1], charge)
+    entry = [entry for entry in statement.entries if entry.kind == Kind.START][stored.attempt - 1]
+    return Receipt.from_entry(entry, statement.attempts_of_plan(plan.id).starts[plan.id, stored.attempt])
 
 
 def _error_for_search_missing_in_ledger(folder: SweepFolder, statement: Statement) -> BadInput:

@@ -62,8 +62,8 @@ def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine
     require_separate_predictions(model, shape, label_shape(declaration.loss, shape, dataset.classes), machine.device)
     streams = _streams_of_card(trial)
     store = RecordStore(folder=machine.data, private=folder.private_store, device=machine.device)
-    files.mark_as_read_or_refuse()
-    records = declaration.records.load_sealed_part(part, store)
+    session = files.mark_as_read_or_refuse(plan.query_of_card)
+    records = declaration.records.open_sealed_part(session, part, store)
     if plan.card.is_exact:
         records = replace(records, units=None)  # public records, each of which counts alone
     counts = count_card_cells(model, records, machine.device, declaration.loss, details, streams.score)

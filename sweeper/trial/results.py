@@ -24,7 +24,7 @@ from dpsweep.sweeper.trial.session import (
     PROGRESS,
     Machine,
     ReadySession,
-    Session,
+    TrialSession,
     check_realised_dp_event_was_charged,
     check_score_dp_event_was_charged,
     check_subsample_sharing_was_charged,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.training.run import Outcome
 
 
-def failed_result_template_before_training(session: Session, machine: Machine, started: str) -> TrialResult:
+def failed_result_template_before_training(session: TrialSession, machine: Machine, started: str) -> TrialResult:
     """The result of a trial before training: failed, with no steps."""
     return TrialResult(
         trial=session.trial.id,
@@ -58,7 +58,7 @@ def failed_result_template_before_training(session: Session, machine: Machine, s
     )
 
 
-def log_attempt_begin(session: Session) -> None:
+def log_attempt_begin(session: TrialSession) -> None:
     """Names the attempt in the trial's log."""
     receipt, axes = session.receipt, session.trial.swept_values_and_repeat
     session.trial_logger.info(
@@ -66,13 +66,13 @@ def log_attempt_begin(session: Session) -> None:
     )
 
 
-def log_session_stopped(session: Session, step: int) -> None:
+def log_session_stopped(session: TrialSession, step: int) -> None:
     """Says in the trial's log that the session was stopped; it has no result."""
     session.trial_logger.info("stopped after step %d", step)
     (session.place.files / PROGRESS).unlink(missing_ok=True)
 
 
-def write_final_result(session: Session, result: TrialResult) -> None:
+def write_final_result(session: TrialSession, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
     (session.place.files / PROGRESS).unlink(missing_ok=True)
     replace(result, ended=utc_timestamp()).write(session.place.files)
@@ -82,7 +82,7 @@ def write_final_result(session: Session, result: TrialResult) -> None:
     session.trial_logger.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
 
 
-def write_result_of_failed_session(session: Session, blank: TrialResult, error: Exception, seconds: float) -> None:
+def write_result_of_failed_session(session: TrialSession, blank: TrialResult, error: Exception, seconds: float) -> None:
     """Writes the result of a session that an error ended: all steps that may have run count."""
     session.trial_logger.error("the trial failed", exc_info=error)
     steps = steps_spent_by_attempt(session.place, session.trial, session.receipt.attempt)
@@ -107,7 +107,7 @@ def names_of_values_never_found(dataset: DataSet, data: Split) -> list[str]:
     return [name for place, name in declared.items() if not any(bool(part[:, place].any()) for part in parts)]
 
 
-def result_with_finite_score_or_failed(session: Session, result: TrialResult, measured: Estimate) -> TrialResult:
+def result_with_finite_score_or_failed(session: TrialSession, result: TrialResult, measured: Estimate) -> TrialResult:
     """The result with its score, or a failed one if the score is no finite number."""
     try:
         declaration = session.declaration
@@ -161,7 +161,7 @@ class RunEnd:
     machine: Machine
     shared: bool
     blank: Mapping[str, TrialResult]
-    failed: Callable[[Session, Exception], None]
+    failed: Callable[[TrialSession, Exception], None]
 
     def write_results_of_runs(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
         """Writes the result of each run; an error is a result too and does not end the others."""

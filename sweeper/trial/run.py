@@ -14,6 +14,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
@@ -25,7 +27,7 @@ from dpsweep.sweeper.trial.build import (
 )
 from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.results import RunEnd
-from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress_writer
+from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, TrialSession, log, progress_writer
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
@@ -75,7 +77,7 @@ def _write_initial_checkpoints(group: Sequence[ReadySession], device: str) -> No
 
 
 def train_sessions_and_write_results(
-    sessions: Sequence[Session],
+    sessions: Sequence[TrialSession],
     machine: Machine,
     should_stop: Callable[[], bool] = lambda: False,
     *,
@@ -92,7 +94,7 @@ def train_sessions_and_write_results(
         for session in sessions
     }
 
-    def write_result_of_failure(session: Session, error: Exception) -> None:
+    def write_result_of_failure(session: TrialSession, error: Exception) -> None:
         results.write_result_of_failed_session(session, blank[session.trial.id], error, time.perf_counter() - clock)
 
     for session in sessions:
@@ -113,7 +115,7 @@ def train_sessions_and_write_results(
         return
     for group in groups:
         try:
-            data = group[0].session.load_split(machine, _feature_progress_writer(group, machine.device, should_stop))
+            data = group[0].session.open_split(machine, _feature_progress_writer(group, machine.device, should_stop))
             _warn_of_no_training_records(group, data)
             outcomes = _train_group(group, data, machine, should_stop, shared=shared)
         except Interrupted:
@@ -142,13 +144,14 @@ def _warn_of_no_training_records(group: Sequence[ReadySession], data: Split) -> 
             one.session.trial_logger.warning("there is no training record: the weights are noise alone")
 
 
-def _prepare_session(session: Session, machine: Machine, secret: Callable[[], Streams]) -> ReadySession:
+def _prepare_session(session: TrialSession, machine: Machine, secret: Callable[[], Streams]) -> ReadySession:
     """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session.
 
     `secret` returns the secret streams that sessions without a seed share.
     """
     import torch
 
+    from dpsweep.trainers.engines.interface import trainable_parameters
     from dpsweep.trainers.models.weights import WeightDelta
     from dpsweep.trainers.training.allocator import keep_freed_memory
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
@@ -160,6 +163,9 @@ def _prepare_session(session: Session, machine: Machine, secret: Callable[[], St
     steps = resume_step_log(session.place, trial, receipt) if receipt.resume else begin
     run = make_training_run(trial.config, declaration)
     model = make_model(trial.config, identity_for_initial_weights(trial))
+    numbers = sum(parameter.numel() for parameter in trainable_parameters(model))
+    accesses = PlanEvent(training=with_rounded_noise(run.event, numbers), validation=declaration.scoring_dp_event)
+    session.claimed.require_declared(accesses)
     since = read_checkpoint(steps, run, machine.device) if receipt.resume else None
     return ReadySession(
         session=session,
@@ -220,7 +226,7 @@ def _train_group(
     )
 
 
-def _learning_curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
+def _learning_curve_recorder(session: TrialSession, data: Split, machine: Machine) -> CurveRecorder | None:
     """The recorder of a group's learning curves; None if the score declares none."""
     from dpsweep.trainers.training.learning_curves import CurveRecorder, measure_curve_point
 

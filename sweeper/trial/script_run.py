@@ -54,7 +54,7 @@ from dpsweep.sweeper.trial.handover import (
 )
 from dpsweep.sweeper.trial.session import (
     Machine,
-    Session,
+    TrialSession,
     check_realised_dp_event_was_charged,
     check_score_dp_event_was_charged,
     check_subsample_sharing_was_charged,
@@ -214,7 +214,7 @@ OUTPUT = "script.log"
 
 
 def run_scripts_and_write_results(
-    sessions: Sequence[Session],
+    sessions: Sequence[TrialSession],
     machine: Machine,
     should_stop: Callable[[], bool] = lambda: False,
     *,
@@ -244,7 +244,7 @@ def run_scripts_and_write_results(
 class _ScriptRun:
     """One session of a script."""
 
-    session: Session
+    session: TrialSession
     machine: Machine
     should_stop: Callable[[], bool]
     blank: TrialResult
@@ -253,7 +253,7 @@ class _ScriptRun:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
         session, content = self.session, read_unchanged_script_content(self._declared_script)
         log = self._begin_or_resume_step_log()
-        data = session.load_split(self.machine)
+        data = session.open_split(self.machine)
         store = PrivateStore.from_record_folder(session.place.record)
         with temporary_session_folder(store, session.trial.id) as folder:
             status = self._hand_over_records_and_run_script(folder, content, log, data)

@@ -19,6 +19,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.session import Session
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -58,23 +59,30 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
-    """The part of an attempt that this process trains: a trial, its claimed receipt, and its two folders.
+class TrialSession:
+    """The part of an attempt that this process trains: a trial, what its claim allows, and its two folders.
 
     `told_level` is the level of the interval that is told of its score if it wins.
     """
 
     trial: Trial
-    receipt: Receipt
+    claimed: Session
     place: TrialPlace
     told_level: float = SURE
+
+    @property
+    def receipt(self) -> Receipt:
+        """The claimed receipt."""
+        if self.claimed.receipt is None:
+            raise ContractBroken(f"Expected trial {self.trial.id} to hold a receipt.")
+        return self.claimed.receipt
 
     @cached_property
     def declaration(self) -> Declaration:
         """The trial's declaration."""
         return declaration_from_config(self.trial.config)
 
-    def load_split(self, machine: Machine, on_rows: Callable[[int, int], None] | None = None) -> Split:
+    def open_split(self, machine: Machine, on_rows: Callable[[int, int], None] | None = None) -> Split:
         """The records of the trial, split as its score requires; `on_rows` is that of `RecordStore`."""
         sweep = SweepFolder(root=self.place.files.parents[1])
         store = RecordStore(
@@ -84,7 +92,7 @@ class Session:
             coins=coin_bits_of_secret_part(self.trial, self.receipt.plan, sweep),
             on_rows=on_rows,
         )
-        return self.declaration.records.load_split(store)
+        return self.declaration.records.open_split(self.claimed, store)
 
     @property
     def trial_logger(self) -> logging.Logger:
@@ -153,7 +161,7 @@ class ReadySession:
     `initial` are the digests of the weights that training starts from.
     """
 
-    session: Session
+    session: TrialSession
     run: Run
     model: nn.Module
     initial: WeightDelta

@@ -21,7 +21,7 @@ from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files, resume_step_log
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.trial import results
-from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.sweeper.trial.session import Machine, TrialSession
 
 
 class Look(StrEnum):
@@ -61,7 +61,7 @@ class PlayedTraining:
 
     def __call__(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[TrialSession],
         machine: Machine,
         should_stop: Callable[[], bool] = lambda: False,
         *,
@@ -76,7 +76,7 @@ class PlayedTraining:
             except Exception as error:  # noqa: BLE001 - as a job's training: an error is a result
                 results.write_result_of_failed_session(session, blank, error, 0.0)
 
-    def _play(self, session: Session, blank: TrialResult, should_stop: Callable[[], bool]) -> None:
+    def _play(self, session: TrialSession, blank: TrialResult, should_stop: Callable[[], bool]) -> None:
         trial, receipt, place = session.trial, session.receipt, session.place
         chance = Random(f"{self.seed} {trial.id} {receipt.attempt} {receipt.resume}")
         fate, total = chance.choice(FATES), session.declaration.steps
@@ -109,7 +109,7 @@ class PlayedTraining:
             session, _ended(session, blank, log, chance.randrange(SCORES), hashlib.sha256(model).hexdigest())
         )
 
-    def _look(self, session: Session, look: Look, times: int) -> None:
+    def _look(self, session: TrialSession, look: Look, times: int) -> None:
         lines = f"{json.dumps([session.trial.id, session.receipt.attempt, look])}\n" * times
         handle = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
         try:
@@ -118,7 +118,7 @@ class PlayedTraining:
             os.close(handle)
 
 
-def _checkpoint(session: Session, log: StepLog, step: int, steps: int) -> Header:
+def _checkpoint(session: TrialSession, log: StepLog, step: int, steps: int) -> Header:
     """What a journal keeps after a stretch, with no weights in it."""
     receipt, files = session.receipt, session.place.files
     content = f"{step} of {steps}".encode()
@@ -141,7 +141,7 @@ def _checkpoint(session: Session, log: StepLog, step: int, steps: int) -> Header
     return header
 
 
-def _ended(session: Session, blank: TrialResult, log: StepLog, score: int, model: str) -> TrialResult:
+def _ended(session: TrialSession, blank: TrialResult, log: StepLog, score: int, model: str) -> TrialResult:
     ((step, _),) = events.leaves_with_counts(session.trial.event.training)
     value = score / SCORES
     return replace(

@@ -92,6 +92,11 @@ class DataSet(ABC):
         return {}
 
     @property
+    def is_generated(self) -> bool:
+        """Whether records come from a random generator and from no file, so that nobody pays for them."""
+        return False
+
+    @property
     def caution(self) -> str | None:
         """A sentence about what a guarantee for a record leaves out, which every page shows."""
         return None

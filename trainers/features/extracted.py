@@ -60,6 +60,11 @@ class Extracted(DataSet):
         object.__setattr__(self, "shape", (self.extractor.size,))
 
     @property
+    def is_generated(self) -> bool:
+        """Whether the records that the features are computed of are generated."""
+        return self.of.is_generated
+
+    @property
     def input_form(self) -> InputForm:
         """The data set's inputs, which the extractor reads."""
         return InputForm(shape=tuple(self.of.shape), preprocessing=self.of.preprocessing)

@@ -21,6 +21,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.records.card import SEALED
 from dpsweep.accounting.selection.interface import Use
+from dpsweep.trainers.data.doors import open_records, refuse_records
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.data.places import most_joining, most_units
 from dpsweep.trainers.data.split import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dpsweep.accounting.ledger.private_store import PrivateStore
+    from dpsweep.accounting.ledger.session import Session
     from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
@@ -63,6 +65,11 @@ class RecordStore:
     device: str | None = None
     coins: str = field(default="", repr=False)
     on_rows: Callable[[int, int], None] | None = field(default=None, compare=False)
+
+    @property
+    def record_hashes(self) -> Path | None:
+        """The folder of the hashes of records on disk."""
+        return None if self.private is None else self.private.record_hashes_folder
 
     @property
     def features(self) -> FeatureCache | None:
@@ -151,17 +158,19 @@ class RunRecords:
         A secret part has no coins yet: the whole is looked at, on which its limit depends.
         """
         sealed, part = self.sealed, self.part
-        hashes = None if store.private is None else store.private.record_hashes_folder
-        private, test = self.dataset.load_with_cache(store.folder, hashes)
-        if sealed is not None and not sealed.public:
-            private = private.select(number_of_sealed_part(private, sealed, self.adjacency) == 0)
-        if part is not None and not part.secret:
-            private = part.records_in_part(private, self.adjacency)
-        whole = replace(self, part=None) if self.is_number_of_units_secret else self
-        train, nominal = self.score.split(private, test, self.adjacency).train, whole.nominal_training_units
-        self._require_places(train.number_of_units, nominal)
-        for units_of_part in units_of_each_cyclic_part(train, cyclic_parts, self.adjacency):
-            self._require_places(len(units_of_part), -(-nominal // cyclic_parts))
+
+        def require_places_of_records(private: Records, test: Records | None) -> None:
+            if sealed is not None and not sealed.public:
+                private = private.select(number_of_sealed_part(private, sealed, self.adjacency) == 0)
+            if part is not None and not part.secret:
+                private = part.records_in_part(private, self.adjacency)
+            whole = replace(self, part=None) if self.is_number_of_units_secret else self
+            train, nominal = self.score.split(private, test, self.adjacency).train, whole.nominal_training_units
+            self._require_places(train.number_of_units, nominal)
+            for units_of_part in units_of_each_cyclic_part(train, cyclic_parts, self.adjacency):
+                self._require_places(len(units_of_part), -(-nominal // cyclic_parts))
+
+        refuse_records(self.dataset, store.folder, store.record_hashes, require_places_of_records)
 
     def _require_places(self, units: int, nominal: int) -> None:
         if units > most_units(nominal):
@@ -172,36 +181,38 @@ class RunRecords:
                 f"{most_units(nominal)}, where {nominal} are declared{equal}. Declare a number that you may publish."
             )
 
-    def load_split(self, store: RecordStore) -> Split:
+    def open_split(self, session: Session | None, store: RecordStore) -> Split:
         """The records, split as the score requires; kept for the next run with the same records.
 
-        Raises `ContractBroken` if there are more training units than were charged.
+        Raises `ContractBroken` without a session, unless records are generated, and if there are more training units
+        than were charged.
         """
-        split = _load_split_of_records(self, store)
+        split = _open_split_of_records(self, store, None if session is None else _Opened(session))
         if split.train.number_of_units > self.most_training_units():
             raise ContractBroken(f"Expected about as many {self.dataset.unit}s of {self.dataset.name} as were charged.")
         return split
 
-    def load_sealed_part(self, number: int, store: RecordStore) -> Records:
+    def open_sealed_part(self, session: Session, number: int, store: RecordStore) -> Records:
         """The records of the sealed part with this number, which counts from 1; raises `BadInput` if there is none."""
         sealed = self.sealed
         if sealed is None or not 1 <= number <= sealed.parts:
             raise BadInput(f"Expected sealed part {number} to be one of those of {self.dataset.name}.")
-        private, test = self._load_private_and_test(store, number)
+        private, test = self._open_private_and_test(session, store, number)
         if not sealed.public:
             return private
         assert test is not None
         return test
 
-    def _load_private_and_test(self, store: RecordStore, number: int) -> tuple[Records, Records | None]:
+    def _open_private_and_test(
+        self, session: Session | None, store: RecordStore, number: int
+    ) -> tuple[Records, Records | None]:
         """The private records and the public test records; of those that have sealed parts, the ones in this part.
 
         `number` 0 stands for the records in no sealed part. The parts are cut by the records as they were loaded, so
         that they are the same with frozen features and without.
         """
         dataset, sealed = self.dataset, self.sealed
-        hashes = None if store.private is None else store.private.record_hashes_folder
-        private, test = dataset.load_with_cache(store.folder, hashes)
+        private, test = open_records(session, dataset, store.folder, store.record_hashes)
         if (private.units is None) != (dataset.unit_column is None):
             raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
         cut = None if sealed is None else test if sealed.public else private
@@ -220,9 +231,16 @@ class RunRecords:
         return private.select(place == number), test
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A session, equal to any other one: what one has opened is kept for the next one with the same records."""
+
+    session: Session = field(compare=False)
+
+
 @lru_cache(maxsize=1)
-def _load_split_of_records(records: RunRecords, store: RecordStore) -> Split:
-    private, test = records._load_private_and_test(store, 0)
+def _open_split_of_records(records: RunRecords, store: RecordStore, opened: _Opened | None) -> Split:
+    private, test = records._open_private_and_test(None if opened is None else opened.session, store, 0)
     if records.part is not None:
         private = records.part.records_in_part(private, records.adjacency, bytes.fromhex(store.coins))
     return records.score.split(private, test, records.adjacency)

@@ -20,13 +20,13 @@ def test_all_trainings_of_a_waiting_worker_read_the_same_generated_records(
 ) -> None:
     splits: list[Any] = []
 
-    load_split = RunRecords.load_split
+    open_split = RunRecords.open_split
 
     def watched(*arguments: Any) -> Any:
-        splits.append(load_split(*arguments))
+        splits.append(open_split(*arguments))
         return splits[-1]
 
-    monkeypatch.setattr(RunRecords, "load_split", watched)
+    monkeypatch.setattr(RunRecords, "open_split", watched)
     monkeypatch.setattr(secret_tries, "LOOK_SECONDS", 0.0)
     config = compose_priced(SELECTION).plan.trials[0].config
     secret_tries.imitate_training_until_search_over(

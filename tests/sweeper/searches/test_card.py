@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
+from dpsweep.accounting.events.build import gaussian
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
@@ -27,6 +28,7 @@ from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.trial.spec import declaration_from_config, records_from_config
 from dpsweep.trainers.declarations.cards import Reading, details_of_card, numbers_of_card
 from dpsweep.trainers.training.run_records import RecordStore
+from tests.places import READER
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.search_programs import GRID, Program
 
@@ -105,11 +107,11 @@ def test_no_run_reads_a_sealed_unit(compose_priced: Callable[..., PricedPlan], w
     plan = compose_priced([*WORDS, *words]).plan
     seen, sealed = set[bytes](), set[bytes]()
     for number in (1, 2):
-        part = records_from_config(plan.trials[0].config).load_sealed_part(number, NO_FILES)
+        part = records_from_config(plan.trials[0].config).open_sealed_part(READER, number, NO_FILES)
         assert not sealed & set(part.bytes_of_each_record())
         sealed |= set(part.bytes_of_each_record())
     for trial in plan.all_runs:
-        split = records_from_config(trial.config).load_split(NO_FILES)
+        split = records_from_config(trial.config).open_split(READER, NO_FILES)
         for part in (split.train, split.holdout):
             seen |= set() if part is None else set(part.bytes_of_each_record())
     assert not seen & sealed
@@ -224,6 +226,7 @@ def test_another_winner_than_the_claimed_one_is_not_released(
         write_release(folder.root, ledger)
 
 
+QUERY = gaussian(noise_multiplier=2.0)
 CLAIM = CardClaim(plan="p", part=1, trial="t", model="m")
 
 
@@ -236,25 +239,25 @@ def files(tmp_path: Path) -> CardFiles:
 
 def test_a_part_is_claimed_for_one_model_and_read_once(files: CardFiles) -> None:
     with pytest.raises(ContractBroken, match="to be claimed"):
-        files.mark_as_read_or_refuse()
+        files.mark_as_read_or_refuse(QUERY)
     files.claim_for_model(CLAIM)
     files.claim_for_model(CLAIM)
     with pytest.raises(BadInput, match="a part answers for one model"):
         files.claim_for_model(CardClaim(plan="p", part=1, trial="other", model="m"))
-    assert files.mark_as_read_or_refuse() == CLAIM
+    assert files.mark_as_read_or_refuse(QUERY).event.sealed == QUERY
     for _ in range(2):
         with pytest.raises(ContractBroken, match="a part answers once"):
-            files.mark_as_read_or_refuse()
+            files.mark_as_read_or_refuse(QUERY)
 
 
 @pytest.mark.parametrize("place", ["folder", "store"])
 @pytest.mark.parametrize("name", ["card-1-claim.json", "card-1-read"])
 def test_an_older_copy_of_folder_or_store_reads_nothing(files: CardFiles, place: str, name: str) -> None:
     files.claim_for_model(CLAIM)
-    files.mark_as_read_or_refuse()
+    files.mark_as_read_or_refuse(QUERY)
     (files.folder.parent / place / name).unlink()
     with pytest.raises(ContractBroken):
-        files.mark_as_read_or_refuse()
+        files.mark_as_read_or_refuse(QUERY)
     assert files.is_read
     assert files.is_begun
 
@@ -264,7 +267,7 @@ def test_a_claim_that_a_kill_left_in_the_folder_alone_is_completed(files: CardFi
     assert files.store is not None
     (files.store / "card-1-claim.json").unlink()
     files.claim_for_model(CLAIM)
-    assert files.mark_as_read_or_refuse() == CLAIM
+    assert files.mark_as_read_or_refuse(QUERY).event.sealed == QUERY
 
 
 def test_a_store_with_a_claim_that_the_folder_lacks_refuses(files: CardFiles) -> None:
@@ -278,7 +281,7 @@ def test_parts_beyond_those_of_the_account_do_not_exist(compose_priced: Callable
     config = compose_priced(WORDS).plan.trials[0].config
     for number in (0, 3):
         with pytest.raises(BadInput, match="to be one of those of digits"):
-            records_from_config(config).load_sealed_part(number, NO_FILES)
+            records_from_config(config).open_sealed_part(READER, number, NO_FILES)
     assert SealedParts.from_json(config["sealed"]).parts == 2
 
 
@@ -315,7 +318,7 @@ def test_a_public_test_set_has_sealed_parts_that_are_read_exactly(
     assert sweep.card is not None
     assert sweep.plan.event.sealed is None
     assert all(count == int(count) for count in sweep.card.counts)
-    part = records_from_config(sweep.plan.trials[0].config).load_sealed_part(1, NO_FILES)
+    part = records_from_config(sweep.plan.trials[0].config).open_sealed_part(READER, 1, NO_FILES)
     assert sum(sweep.card.counts[:2]) == sum(sweep.card.counts[2:]) == len(part)
 
 

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import are_same_events, from_json
+from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -20,9 +21,9 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.trial.run import train_sessions_and_write_results
-from dpsweep.sweeper.trial.session import Machine, Session, check_subsample_sharing_was_charged
+from dpsweep.sweeper.trial.session import Machine, TrialSession, check_subsample_sharing_was_charged
 from tests.jobs import job_config
-from tests.places import NONCE, both, launched
+from tests.places import NONCE, both, claimed, launched
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -46,21 +47,21 @@ def sessions(
     charges: Sequence[str] = (),
     plan: str = "p",
     store: PrivateStore | None = None,
-) -> list[Session]:
+) -> list[TrialSession]:
     found = []
     for place, trial in enumerate(trials):
         charge = charges[place] if charges else "c"
         paper = Receipt(
             account="digits", plan=plan, trial=trial.id, attempt=1, charge=charge, entries=2, head="h", launch=NONCE
         )
-        receipt = replace(paper, resume=resume)
+        receipt = replace(paper, resume=resume, accesses=digest_of_declared_events([trial.event]))
         folder = root / trial.id
         folder.mkdir(parents=True, exist_ok=True)
         receipt.write(folder)
         found.append(
-            Session(
+            TrialSession(
                 trial=trial,
-                receipt=receipt,
+                claimed=claimed(trial, receipt),
                 place=both(folder) if store is None else store.trial_place_from_files_folder(folder),
             )
         )
@@ -143,8 +144,8 @@ def test_one_whose_charge_was_another_fails_alone(trials: tuple[Trial, ...], tmp
     found = results(group, tmp_path)
     assert [result.status for result in found] == [Status.FINISHED, Status.FAILED, Status.FINISHED]
     assert found[1].error is not None
-    assert "The score differs from its charge" in found[1].error
-    assert found[1].event is not None
+    assert "The run differs from its charge" in found[1].error
+    assert found[1].event is None
 
 
 @pytest.fixture

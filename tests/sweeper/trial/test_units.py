@@ -22,8 +22,8 @@ from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.stored_names.stored_classes import fields_without_class_name, tag_or_path_of_class
 from dpsweep.sweeper.trial.run import train_sessions_and_write_results
-from dpsweep.sweeper.trial.session import Machine, Session
-from tests.places import both
+from dpsweep.sweeper.trial.session import Machine, TrialSession
+from tests.places import both, claimed
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 
@@ -217,7 +217,9 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     place.mkdir()
     receipt = Receipt(account="visits", plan="p", trial=forgetful.id, attempt=1, charge="c", entries=3, head="h")
     machine = Machine(device="cpu", threads=1, chunk=None, data=tmp_path)
-    train_sessions_and_write_results([Session(trial=forgetful, receipt=receipt, place=both(place))], machine)
+    train_sessions_and_write_results(
+        [TrialSession(trial=forgetful, claimed=claimed(forgetful, receipt), place=both(place))], machine
+    )
     result = TrialResult.read(place)
     assert result is not None
     assert result.status is Status.FAILED

@@ -17,6 +17,7 @@ from dpsweep.trainers.declarations.scores import PrivateHoldout, PublicTest, Sco
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.features.scattering import Scattering
 from dpsweep.trainers.training.run_records import RecordStore, RunRecords
+from tests.places import READER
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 SEALED = {"share": 0.2, "parts": 2}
@@ -38,7 +39,7 @@ def records_of_run(
 
 def loaded_sizes(records: RunRecords) -> tuple[int, int]:
     """How many records train a run, and how many score it."""
-    split = records.load_split(HERE)
+    split = records.open_split(None, HERE)
     scored = split.test if split.holdout is None else split.holdout
     assert scored is not None
     return len(split.train), len(scored)
@@ -55,14 +56,14 @@ def test_declared_sizes_are_those_of_the_loaded_records_where_one_replaces_anoth
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_all_cuts_together_are_all_records(adjacency: Adjacency) -> None:
     search, final = (records_of_run(adjacency, part=PART | {"use": use}, sealed=SEALED) for use in ("search", "final"))
-    parts = [len(search.load_sealed_part(number, HERE)) for number in (1, 2)]
+    parts = [len(search.open_sealed_part(READER, number, HERE)) for number in (1, 2)]
     assert sum(map(sum, (loaded_sizes(search), loaded_sizes(final), parts))) == 1000
     assert min(parts) > 50
 
 
 def test_sealed_parts_of_public_records_leave_the_private_ones_alone() -> None:
     records = records_of_run(score=PublicTest(), sealed=SEALED | {"public": True})
-    parts = sum(len(records.load_sealed_part(number, HERE)) for number in (1, 2))
+    parts = sum(len(records.open_sealed_part(READER, number, HERE)) for number in (1, 2))
     assert loaded_sizes(records) == (1000, 400 - parts) == (1000, records.nominal_scored_units)
 
 
@@ -85,19 +86,19 @@ def test_a_cut_that_is_none_is_refused(cuts: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(("sealed", "number"), [(None, 1), (SEALED, 0), (SEALED, 3)])
 def test_a_sealed_part_that_there_is_not_is_refused(sealed: Any, number: int) -> None:
     with pytest.raises(BadInput, match=f"Expected sealed part {number} to be one of those of some"):
-        records_of_run(sealed=sealed).load_sealed_part(number, HERE)
+        records_of_run(sealed=sealed).open_sealed_part(READER, number, HERE)
 
 
 def test_records_are_loaded_once_for_runs_with_the_same_records() -> None:
     records = records_of_run()
-    assert records.load_split(HERE) is records.load_split(RecordStore(folder=None))
+    assert records.open_split(None, HERE) is records.open_split(None, RecordStore(folder=None))
 
 
 def test_frozen_features_are_not_computed_without_a_device() -> None:
     pictures = Generated(name="some", records=8, test_records=0, shape=(1, 28, 28), classes=2, unit="record")
     records = records_of_run(dataset=Extracted(of=pictures, extractor=Scattering(groups=27, norm=4.0, size=81 * 49)))
     with pytest.raises(ContractBroken, match="Expected frozen features for some, as declared"):
-        records.load_split(HERE)
+        records.open_split(None, HERE)
 
 
 class More(Generated):
@@ -118,7 +119,7 @@ def test_more_records_than_have_places_are_refused_and_never_trained(cuts: dict[
         records.require_places(HERE)
     if not cuts:
         with pytest.raises(ContractBroken, match="about as many records of some as were charged"):
-            records.load_split(HERE)
+            records.open_split(None, HERE)
 
 
 def test_a_secret_part_has_places_for_what_its_coins_may_choose() -> None:

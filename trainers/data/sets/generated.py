@@ -56,6 +56,11 @@ class Generated(DeclaredUnits):
     label_names: tuple[str, ...] = ()
 
     @property
+    def is_generated(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def caution(self) -> str:
         """The sentence that every page of a rehearsal and its price show."""
         return "A REHEARSAL on generated records: no real record is read, and no real budget is charged."
