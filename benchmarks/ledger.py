@@ -87,8 +87,8 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         balances[account] = balances[account].balance_after_entry(body)
         form = balances[account].to_json()
         row = new_row_with_time(
-            row["seq"] + 1,
-            row["digest"],
+            seq=row["seq"] + 1,
+            previous=row["digest"],
             account=account,
             kind=body.kind.value,
             plan=f"{number:012x}",

@@ -15,12 +15,13 @@ from __future__ import annotations
 import getpass
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -69,12 +70,9 @@ class Entry:
     who: str
     at: str
     digest: str
-
-    def cached_result_of(self, reader: Callable[[Entry], Any]) -> Any:
-        """What `reader` makes of this entry, made once: an entry never changes."""
-        if reader not in self._results_by_reader:
-            self._results_by_reader[reader] = reader(self)
-        return self._results_by_reader[reader]
+    previous: str = ""
+    parsed: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)
+    """The body, once it was read (`accounting/ledger/bodies.py`): an entry never changes."""
 
     @property
     def is_written_by_database_role(self) -> bool:
@@ -86,10 +84,6 @@ class Entry:
         """The writer, and what vouches for the name."""
         return self.who if self.is_written_by_database_role else f"{self.who} (self-declared)"
 
-    @cached_property
-    def _results_by_reader(self) -> dict[Callable[[Entry], Any], Any]:
-        return {}
-
 
 ROLE = "role "
 """How the writer of a line begins that a database role wrote; what a process says of itself begins otherwise."""
@@ -97,11 +91,13 @@ ROLE = "role "
 GENESIS = "0" * 64
 """The head of a chain without a line."""
 
-_IDENTITY_BYTES = 16
 IDENTITY = re.compile(r"[0-9a-f]{32,64}")
 """The form of a ledger's identity."""
 
 PAGE = 2000
+
+MOST_LINES = 2**63 - 1
+"""The largest number that both databases can compare with."""
 
 KEPT = 2**14
 """Lines that a process keeps as it read them, so that a plan of 1600 trials is not hashed thirty times: about 40 MB."""
@@ -109,6 +105,10 @@ KEPT = 2**14
 _HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who", "at")
 COLUMNS = (*_HASHED, "digest")
 """The columns of a stored line."""
+
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM entries"
+_INSERT = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+_LAST = "ORDER BY seq DESC LIMIT 1"
 
 
 class Row(Protocol):
@@ -126,148 +126,135 @@ class End(Stored):
     head: str = GENESIS
 
 
-class Rows(Protocol):
-    """The stored lines within one transaction, selected by column values and in the order of `seq`."""
+class DatabaseSession(Protocol):
+    """A connection to the database with the lines, within one transaction."""
 
-    def insert(self, row: Mapping[str, Any]) -> None:
-        """Stores a line."""
-
-    def rows_with_values(self, **values: str | int) -> Iterator[Row]:
-        """The lines with these column values."""
-
-    def first_rows_after_number(self, seq: int | None, most: int) -> Sequence[Row]:
-        """At most `most` lines with a number above `seq`; None starts at the first line."""
-
-    def last_row_with_values(self, **values: str | int) -> Row | None:
-        """The last line with these column values."""
-
-    def account_names(self) -> tuple[str, ...]:
-        """The names of all accounts, sorted."""
+    def run(self, statement: str, **values: str | float) -> Sequence[Row]:
+        """Runs a statement with its values (`:name`) and returns the rows."""
 
     def writer_role(self) -> str | None:
-        """The database role that writes, None where the storage knows no roles."""
+        """The role that the server knows this connection by, whatever it says of itself; None for a file."""
 
 
 class Lines:
-    """The lines within one transaction; `name` is the store's name in messages."""
+    """The lines within one transaction; `name` is the store's name in messages.
 
-    def __init__(self, rows: Rows, name: str) -> None:
-        self._rows = rows
-        self._name = name
-        self._newest: Row | None = None
-        self._offered: str | None = None
-        self.has_appended = False
+    `offered` is the identity that the ledger gets if its first line is written in this transaction, `newest` the last
+    line that was, None before one was.
+    """
+
+    def __init__(self, session: DatabaseSession, name: str) -> None:
+        self._session, self._name = session, name
+        self.offered: str | None = None
+        self.newest: Row | None = None
 
     def identity_in_first_line(self) -> str | None:
         """The identity in the first line, None without a line."""
-        first = self._rows.last_row_with_values(seq=1)
-        if first is None:
+        if (first := self.first_line()) is None:
             return None
-        self._entry_of_row_or_refuse_altered(first)
-        if IDENTITY.fullmatch(first["previous"]) is None:
+        if IDENTITY.fullmatch(first.previous) is None:
             raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
-        return str(first["previous"])
-
-    def writer_of_first_line(self) -> str | None:
-        """The writer of the first line, None without a line."""
-        first = self._rows.last_row_with_values(seq=1)
-        return None if first is None else self._entry_of_row_or_refuse_altered(first).who
-
-    def set_identity_for_first_line(self, identity: str) -> None:
-        """Gives this identity to the ledger if its first line is written in this transaction."""
-        self._offered = identity
+        return first.previous
 
     def append(
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
     ) -> Entry:
         """Adds a line after the last one, whose hash must be right; requires the only writer's transaction."""
-        last = self._newest or self._rows.last_row_with_values()
-        if last is not None:
-            self._entry_of_row_or_refuse_altered(last)
-        previous = self._offered or random_ledger_identity() if last is None else last["digest"]
-        seq = 1 if last is None else last["seq"] + 1
-        row = new_row_with_time(
-            seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance, who=self.writer
-        )
-        self._rows.insert(row)
-        self._newest = row
-        self.has_appended = True
+        last = self.newest or self._last_row()
+        if last is None:
+            seq, previous = 1, self.offered or random_ledger_identity()
+        else:
+            seq, previous = last["seq"] + 1, self._entry_of_row_or_refuse_altered(last).digest
+        content = {"account": account, "kind": kind, "plan": plan, "body": body, "balance": balance}
+        row = new_row_with_time(seq=seq, previous=previous, who=self.writer, **content)
+        self._insert(row)
         return entry_from_row(row)
 
     @cached_property
     def writer(self) -> str:
-        """The writer of lines in this transaction."""
-        role = self._rows.writer_role()
-        return _current_user_and_machine_text() if role is None else f"{ROLE}{role}"
+        """The writer of lines: the server's role, or the user and machine as this process says, without spaces."""
+        if (role := self._session.writer_role()) is not None:
+            return f"{ROLE}{role}"
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError, ImportError):
+            user = str(os.getuid())
+        return f"{user}@{socket.gethostname()}".replace(" ", "_")
+
+    def first_line(self) -> Entry | None:
+        """The first line."""
+        return next(iter(self._entries(seq=1)), None)
 
     def last_line_of_account(self, account: str) -> Entry | None:
         """The account's last line."""
-        row = self._rows.last_row_with_values(account=account)
-        return None if row is None else self._entry_of_row_or_refuse_altered(row)
+        return next(iter(self._entries(_LAST, account=account)), None)
 
     def lines_of_account(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
         """An account's lines in order, or those of one plan."""
-        one = {} if plan is None else {"plan": plan}
-        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows.rows_with_values(account=account, **one)))
+        return self._entries(account=account) if plan is None else self._entries(account=account, plan=plan)
 
     def lines_of_kind(self, kind: str) -> tuple[Entry, ...]:
         """All lines of one kind, of all accounts."""
-        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows.rows_with_values(kind=kind)))
+        return self._entries(kind=kind)
 
     def account_names(self) -> tuple[str, ...]:
-        """The names of all accounts."""
-        return self._rows.account_names()
+        """The names of all accounts, sorted."""
+        rows = self._session.run("SELECT DISTINCT account FROM entries ORDER BY account")
+        return tuple(row["account"] for row in rows)
 
     def end_of_chain(self) -> End:
         """The current end of the chain."""
-        last = self._rows.last_row_with_values()
+        last = self._last_row()
         return End() if last is None else End(entries=last["seq"], head=last["digest"])
 
     def contains_chain_end(self, end: End) -> bool:
         """Whether this was once the chain's end; False if the chain was cut or replaced since."""
-        if end.entries == 0:
-            return True
-        if end.entries > self.end_of_chain().entries:  # also a number that no database can store
-            return False
-        row = self._rows.last_row_with_values(seq=end.entries)
-        return row is not None and row["digest"] == end.head
+        row = self._last_row(seq=min(end.entries, MOST_LINES))
+        return end.entries == 0 or (row is not None and row["digest"] == end.head)
 
     def iterate_verified_lines(self) -> Iterator[Entry]:
         """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
-        previous = None
-        for expected, row in enumerate(self._rows_after_number(), start=1):
-            follows = previous is None or row["previous"] == previous
-            if row["seq"] != expected or not follows or row["digest"] != digest_of_row(row):
+        last: Row | None = None
+        for expected, row in enumerate(self.rows_after_number(), start=1):
+            if not follows_line(row, last):
                 raise LedgerDamaged(
                     f"Entry {expected} of {self._name} is missing or was altered; nothing is charged on it."
                 )
-            previous = row["digest"]
+            last = row
             yield entry_from_row(row)
 
-    def rows_after_number(self, seq: int) -> Iterator[Row]:
-        """The stored lines after this number, in order; 0 for all."""
-        return self._rows_after_number(seq or None)
+    def rows_after_number(self, seq: float = -math.inf) -> Iterator[Row]:
+        """The stored lines after this number, in order; by default all of them, those with an impossible `seq` too."""
+        while page := self._session.run(f"{_SELECT} WHERE seq > :seq ORDER BY seq LIMIT {PAGE}", seq=seq):
+            yield from page
+            seq = page[-1]["seq"]
 
     def append_copied_rows(self, rows: Iterable[Row]) -> None:
         """Appends lines of a copy of this chain, unchanged, after its last line."""
-        last = self._rows.last_row_with_values()
-        previous = None if last is None else last["digest"]
+        last = self._last_row()
         for row in rows:
-            if (previous is not None and row["previous"] != previous) or row["digest"] != digest_of_row(row):
+            if not follows_line(row, last):
                 raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
-            self._rows.insert({name: row[name] for name in COLUMNS})
-            previous, self._newest = row["digest"], row
+            self._insert(row)
+            last = row
 
-    def _rows_after_number(self, seq: int | None = None) -> Iterator[Row]:
-        """All stored rows, including those with an impossible `seq`."""
-        while page := self._rows.first_rows_after_number(seq, PAGE):
-            yield from page
-            if len(page) < PAGE:
-                return
-            seq = page[-1]["seq"]
+    def _insert(self, row: Row) -> None:
+        self._session.run(_INSERT, **{name: row[name] for name in COLUMNS})
+        self.newest = row
+
+    def _entries(self, order: str = "ORDER BY seq", **values: str | int) -> tuple[Entry, ...]:
+        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows(order, **values)))
+
+    def _last_row(self, **values: str | int) -> Row | None:
+        return next(iter(self._rows(_LAST, **values)), None)
+
+    def _rows(self, order: str, **values: str | int) -> Sequence[Row]:
+        """The stored lines whose columns have these values."""
+        condition = " AND ".join(("TRUE", *(f"{column} = :{column}" for column in values)))
+        return self._session.run(f"{_SELECT} WHERE {condition} {order}", **values)
 
     def _entry_of_row_or_refuse_altered(self, row: Row) -> Entry:
-        entry = _entry_if_digest_matches(row["digest"], *(row[name] for name in _HASHED))
+        entry = _entry_if_digest_matches(*(row[name] for name in COLUMNS))
         if entry is None:
             raise LedgerDamaged(f"Entry {row['seq']} of {self._name} was altered; nothing is charged on it.")
         return entry
@@ -275,33 +262,21 @@ class Lines:
 
 def random_ledger_identity() -> str:
     """128 bits of the operating system's entropy, in hexadecimal digits."""
-    return secrets.token_hex(_IDENTITY_BYTES)
+    return secrets.token_hex(16)
 
 
-def new_row_with_time(
-    seq: int,
-    previous: str,
-    *,
-    account: str,
-    kind: str,
-    plan: str,
-    body: Mapping[str, Any],
-    balance: Mapping[str, Any],
-    who: str,
-) -> dict[str, Any]:
-    """A new line, with the current time. The time is for readers: `seq` defines the order."""
-    row: dict[str, Any] = {
-        "seq": seq,
-        "account": account,
-        "kind": kind,
-        "plan": plan,
-        "body": json.dumps(body, sort_keys=True, allow_nan=False),
-        "balance": json.dumps(balance, sort_keys=True, allow_nan=False),
-        "who": who,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "previous": previous,
-    }
+def new_row_with_time(**columns: Any) -> dict[str, Any]:
+    """A new line of these columns and the current time. The time is for readers: `seq` defines the order."""
+    forms = {name: json.dumps(columns[name], sort_keys=True, allow_nan=False) for name in ("body", "balance")}
+    row = columns | forms | {"at": datetime.now(UTC).isoformat(timespec="seconds")}
     return row | {"digest": digest_of_row(row)}
+
+
+def follows_line(row: Row, last: Row | None) -> bool:
+    """Whether a line has its digest and stands after `last`; None for the place of the first line."""
+    if row["seq"] != (1 if last is None else last["seq"] + 1) or row["digest"] != digest_of_row(row):
+        return False
+    return last is None or bool(row["previous"] == last["digest"])
 
 
 def digest_of_row(row: Row) -> str:
@@ -310,28 +285,18 @@ def digest_of_row(row: Row) -> str:
 
 
 @lru_cache(maxsize=KEPT, typed=True)
-def _entry_if_digest_matches(digest_of_line: str, *columns: object) -> Entry | None:
-    """The entry of a line with these hashed columns; None if its digest is another. A changed line is another line."""
-    row = dict(zip(_HASHED, columns, strict=True)) | {"digest": digest_of_line}
-    return entry_from_row(row) if digest_of_row(row) == digest_of_line else None
+def _entry_if_digest_matches(*columns: object) -> Entry | None:
+    """The entry of a line with these columns; None if its digest is another. A changed line is another line."""
+    row = dict(zip(COLUMNS, columns, strict=True))
+    return entry_from_row(row) if digest_of_row(row) == row["digest"] else None
 
 
 def entry_from_row(row: Row) -> Entry:
     """The entry of a stored line, whose digest was checked."""
-    names = ("seq", "account", "kind", "plan", "who", "at", "digest")
     try:
         body, balance = json.loads(row["body"]), json.loads(row["balance"])
     except (ValueError, RecursionError) as cause:
         raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: {exception_as_short_line(cause)}.") from cause
     if not (isinstance(body, dict) and isinstance(balance, dict)):
         raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: its body and its balance are no objects.")
-    return Entry(**{name: row[name] for name in names}, body=body, balance=balance)
-
-
-def _current_user_and_machine_text() -> str:
-    """The user and the machine of this process, as it says itself; without spaces, so that it never reads as a role."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}".replace(" ", "_")
+    return Entry(**{name: row[name] for name in COLUMNS} | {"body": body, "balance": balance})

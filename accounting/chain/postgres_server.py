@@ -9,13 +9,15 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 import sqlalchemy as sa
 
 from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_line_of_error
+from dpsweep.accounting.chain.databases import Value, first_line_of_error
 from dpsweep.accounting.chain.hash_chain import ROLE, Row
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
@@ -41,9 +43,17 @@ RESTART_SECONDS = 20.0
 """How long a command waits for a server that has answered it before; the start of one after a crash takes seconds."""
 
 _DATABASE = sa.text(
-    "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"
+    "SELECT format('database %s, schema %s, of PostgreSQL cluster %s', current_database(), current_schema(), "
+    "system_identifier) FROM pg_control_system()"
 )
 """The database by what it says of itself, the same through every address, tunnel and role."""
+
+_LOCK_HOLDER = sa.text(
+    "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
+    "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
+)
+"""The process that holds the advisory lock `key`, as its connection named itself."""
 
 _SHOWN = ("host", "port", "service", "options")
 """The parameters of an address that identify the ledger and are not secret."""
@@ -71,49 +81,47 @@ class PostgresServer:
         "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
     )
 
-    def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER") -> None:
-        url = _parse_postgres_address(address, variable)
-        self._url = url.set(drivername="postgresql+psycopg")
-        shown = {key: value for key, value in url.query.items() if key in _SHOWN}
-        self.name = self._url.set(query=shown).render_as_string(hide_password=True)
-        self._engine = self._new_engine()
-        self._places: tuple[str, ...] = ()
+    def __init__(self, address: str) -> None:
+        url = _parse_postgres_address(address).set(drivername="postgresql+psycopg")
+        shown = url.set(query={key: value for key, value in url.query.items() if key in _SHOWN})
+        self.name = shown.render_as_string(hide_password=True)
+        self._address = shown.set(username=None, password=None).render_as_string()
         self._has_answered = False
+        try:
+            self._engine = sa.create_engine(
+                url,
+                isolation_level="READ COMMITTED",
+                poolclass=sa.pool.NullPool,
+                # a pooler may give each transaction another connection, which knows no prepared statement of ours
+                connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
+            )
+        except ImportError as cause:
+            raise LedgerDamaged(
+                f"The ledger {self.name} cannot be reached without a driver: pip install 'dpsweep[postgres]'"
+            ) from cause
 
-    @property
+    @cached_property
     def places(self) -> tuple[str, ...]:
         """The address, for any role, and the database that answers there, if it may say which one it is."""
-        if not self._places:
-            shown = {key: value for key, value in self._url.query.items() if key in _SHOWN}
-            address = self._url.set(query=shown, username=None, password=None).render_as_string()
-            self._places = (address, *self._database_identity_texts())
-        return self._places
-
-    def _database_identity_texts(self) -> tuple[str, ...]:
-        with self._engine.connect() as connection:
-            try:
-                found = connection.execute(_DATABASE).mappings().one()
-            except sa.exc.ProgrammingError:  # a server may keep its identifier from this role
-                return ()
-        return (f"database {found['name']}, schema {found['part']}, of PostgreSQL cluster {found['cluster']}",)
+        with self._engine.connect() as connection, suppress(sa.exc.ProgrammingError):  # the identifier may be withheld
+            return self._address, connection.execute(_DATABASE).scalar_one()
+        return (self._address,)
 
     @contextmanager
-    def open_session(self) -> Iterator[DatabaseSession]:
+    def open_session(self) -> Iterator[PostgresSession]:
         """A new connection; a server that has answered before has `RESTART_SECONDS` to come back from a crash."""
         until = time.monotonic() + RESTART_SECONDS if self._has_answered else 0.0
-        while (connection := self._connection_or_none(until)) is None:
-            time.sleep(RESTART_SECONDS / 100)
+        while True:
+            try:
+                connection = self._engine.connect()
+                break
+            except sa.exc.OperationalError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(RESTART_SECONDS / 100)
         self._has_answered = True
         with connection:
             yield PostgresSession(connection)
-
-    def _connection_or_none(self, until: float) -> sa.Connection | None:
-        try:
-            return self._engine.connect()
-        except sa.exc.OperationalError:
-            if time.monotonic() < until:
-                return None
-            raise
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""
@@ -129,10 +137,6 @@ class PostgresServer:
     def create_storage(self) -> None:
         """Nothing: the database exists."""
 
-    def refuse_change_while_reading(self) -> AbstractContextManager[None]:
-        """Nothing: transactions see one state."""
-        return nullcontext()
-
     @contextmanager
     def hold_lock_or_yield_holder(self, key: int) -> Iterator[str | None]:
         """Holds an advisory lock of an open transaction; it ends with this process and with its connection.
@@ -142,98 +146,65 @@ class PostgresServer:
         connection = self._engine.connect()
         try:
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-            _set_application_name(connection)
+            name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"  # until the end of the transaction
+            connection.execute(sa.select(sa.func.set_config("application_name", name, True)))
             locked = connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(key))).scalar()
-            yield None if locked else _lock_holder(connection, key)
+            holder = None if locked else connection.execute(_LOCK_HOLDER, {"key": key}).scalar() or "another process"
+            yield holder and holder.removeprefix("dpsweep, ")
         finally:
             with suppress(sa.exc.DBAPIError):  # the server went away, and the lock with it
                 connection.close()
 
-    def _new_engine(self) -> sa.Engine:
-        try:
-            return sa.create_engine(
-                self._url,
-                isolation_level="READ COMMITTED",
-                poolclass=sa.pool.NullPool,
-                # a pooler may give each transaction another connection, which knows no prepared statement of ours
-                connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
-            )
-        except ImportError as cause:
-            raise LedgerDamaged(
-                f"The ledger {self.name} cannot be reached without a driver: pip install 'dpsweep[postgres]'"
-            ) from cause
+
+def _parse_postgres_address(address: str) -> sa.URL:
+    with suppress(sa.exc.ArgumentError, ValueError):
+        url = sa.make_url(address)
+        if url.get_backend_name() == "postgresql":
+            return url
+    kind = address.partition("://")[0]
+    raise BadInput(
+        f"Expected DPSWEEP_LEDGER={kind}://... to be a file or an address: postgresql+psycopg://USER@HOST/NAME."
+    ) from None
 
 
+@dataclass(frozen=True)
 class PostgresSession:
     """A connection to a server."""
 
-    def __init__(self, connection: sa.Connection) -> None:
-        self._connection = connection
+    connection: sa.Connection
 
-    def run_statement(self, statement: str, **values: Value) -> Sequence[Row]:
-        """Runs a statement and returns its rows; one without values is passed on as it is."""
-        connection = self._connection
+    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+        """Runs a statement with its values (`:name`) and returns its rows; one without values is passed on as it is."""
+        connection = self.connection
         result = connection.execute(sa.text(statement), values) if values else connection.exec_driver_sql(statement)
         return result.mappings().all() if result.returns_rows else ()
 
     def writer_role(self) -> str:
         """The role that logged in; `SET ROLE` does not change it."""
-        return str(self.run_statement("SELECT session_user AS role")[0]["role"])
+        return str(self.run("SELECT session_user AS role")[0]["role"])
 
-    def has_table(self, name: str) -> bool:
-        """Whether a table exists."""
-        exists = sa.inspect(self._connection).has_table(name)
-        self._connection.rollback()
+    def has_tables(self) -> bool:
+        """Whether the tables exist; called outside a transaction."""
+        exists = sa.inspect(self.connection).has_table("schema")
+        self.connection.rollback()
         return exists
 
-    def begin_creating_tables(self) -> None:
-        """Lets one process at a time create the tables; it sees those of others after the lock."""
-        self.run_statement("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
+    def begin_creating(self) -> None:
+        """Begins the transaction that creates the tables; it sees those of another process after the lock."""
+        self.run("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
 
     def begin_writing(self) -> None:
         """Takes the ledger's advisory lock before the first read, which needs no right to a table.
 
         Statements after it see what the writer before has committed: each has a view of its own.
         """
-        self.run_statement(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
-        self.run_statement("SELECT pg_advisory_xact_lock('pg_class'::regclass::int, 'entries'::regclass::int)")
+        self.run(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
+        self.run("SELECT pg_advisory_xact_lock('pg_class'::regclass::int, 'entries'::regclass::int)")
 
     def begin_reading(self) -> None:
         """Begins a transaction with one consistent view."""
-        self._connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self.connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def commit(self) -> None:
-        """Commits the transaction."""
-        self._connection.commit()
-
-    def rollback(self) -> None:
-        """Ends the transaction without its changes."""
-        self._connection.rollback()
-
-
-def _parse_postgres_address(address: str, variable: str) -> sa.URL:
-    form = "postgresql+psycopg://USER@HOST/NAME"
-    try:
-        url = sa.make_url(address)
-    except (sa.exc.ArgumentError, ValueError):
-        raise BadInput(f"Expected {variable} to be a file or an address: {form}.") from None
-    if url.get_backend_name() != "postgresql":
-        raise BadInput(f"Expected {variable}={url.drivername}://... to be a file or an address: {form}.")
-    return url
-
-
-def _set_application_name(connection: sa.Connection) -> None:
-    """Names this process to other connections, until the end of the transaction."""
-    name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
-    connection.execute(sa.select(sa.func.set_config("application_name", name, True)))
-
-
-def _lock_holder(connection: sa.Connection, key: int) -> str:
-    """The process that holds the advisory lock `key`, as its connection named itself."""
-    query = sa.text(
-        "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
-        "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-        "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
-    )
-    name = connection.execute(query, {"key": key}).scalar()
-    return str(name).removeprefix("dpsweep, ") if name else "another process"
+        """Commits the transaction: it is on the disk when this returns."""
+        self.connection.commit()

@@ -9,8 +9,8 @@ A ledger that this process cannot write may still be read: an archive, a snapsho
 a write-ahead log needs two more files beside it, even for reading. If they cannot be created, SQLite has to be told
 that nobody writes (`immutable=1`). It then ignores the log, which is right under two conditions only: the log is
 empty, and the file does not change while it is read. The first is checked before the file is opened and the second
-afterwards. If the log is not empty, SQLite reads it if it can, and otherwise the ledger is refused: without its log it
-would show less than was charged.
+afterwards. If the log is not empty, SQLite reads it if it can, and otherwise refuses the file: without its log it would
+show less than was charged.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_line_of_error
+from dpsweep.accounting.chain.databases import Value, first_line_of_error
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
@@ -48,64 +49,41 @@ SPARE_BYTES = 1 << 16
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
+_POINT_AND_KIND = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S*)", re.MULTILINE)
+"""The mount point, with octal codes for blanks, and the type of each file system in Linux's `mountinfo` format."""
 
-@dataclass(frozen=True, kw_only=True)
-class Mount:
-    """A mounted file system: its mount point and its type."""
+_FAULTS: Mapping[int, str] = MappingProxyType(
+    {
+        **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM), databases.REFUSED),
+        **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), databases.BUSY),
+    }
+)
+"""What an error says of a ledger, by its code: refused or busy."""
 
-    point: Path
-    kind: str
-
-    @property
-    def is_network_file_system(self) -> bool:
-        """Whether its type is a known network file system."""
-        return NETWORK.fullmatch(self.kind) is not None
-
-
-def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """Parses the mounts in Linux's `mountinfo` format, in their order.
-
-    >>> parse_mounts(r"36 35 98:0 / /mnt/my\\040books rw,noatime master:1 - nfs4 server:/books rw")
-    (Mount(point=PosixPath('/mnt/my books'), kind='nfs4'),)
-    """
-    mounts = []
-    for line in text.splitlines():
-        before, separator, after = line.partition(" - ")
-        if separator:
-            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
-            mounts.append(Mount(point=Path(point), kind=after.split()[0]))
-    return tuple(mounts)
-
-
-def mount_of_path(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount of a path: the deepest mount point above it, and the last mount if several have this point."""
-    above = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
-    return max(reversed(above), key=lambda mount: len(mount.point.parts), default=None)
-
-
-def refuse_file_on_network(path: Path) -> None:
-    """Raises `BadInput` if the file's folder is on a known network file system."""
-    _refuse_network_folder(path.parent)
+_PAUSE_SECONDS = 0.01
 
 
 @cache
-def _refuse_network_folder(folder: Path) -> None:
+def refuse_network_folder(folder: Path) -> None:
+    """Raises `BadInput` if the folder is on a known network file system.
+
+    It lies on the deepest mount point above it, and on the last file system if several have this point.
+    """
     try:
-        mounts = parse_mounts(_MOUNTS.read_text(errors="surrogateescape"))
+        table = _MOUNTS.read_text(errors="surrogateescape")
     except OSError:
         return
-    mount = mount_of_path(folder.resolve(), mounts)
-    if mount is not None and mount.is_network_file_system:
+    place, mount, kind = folder.resolve(), Path(), ""
+    for text, one in _POINT_AND_KIND.findall(table):
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text))
+        if place.is_relative_to(point) and len(point.parts) >= len(mount.parts):
+            mount, kind = point, one
+    if NETWORK.fullmatch(kind):
         raise BadInput(
-            f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount.point} is a network file "
-            f"system ({mount.kind}), on which SQLite's locks do not hold. Set DPSWEEP_LEDGER to a local file, or, for "
+            f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount} is a network file "
+            f"system ({kind}), on which SQLite's locks do not hold. Set DPSWEEP_LEDGER to a local file, or, for "
             "several machines, to postgresql+psycopg://USER@HOST/NAME."
         )
-
-
-def should_open_as_immutable(file: Path) -> bool:
-    """Whether to open the database as immutable: it is not writable here, and it has no log with changes."""
-    return not _is_writable(file) and _unmerged_log(file) is None
 
 
 def refuse_unwritable_file(file: Path) -> None:
@@ -118,48 +96,12 @@ def refuse_unwritable_file(file: Path) -> None:
         )
 
 
-@contextmanager
-def refuse_file_changed_during_read(file: Path) -> Iterator[None]:
-    """Raises `LedgerDamaged` if a read-only database cannot be read completely, or was written during the read."""
-    before, still, log = _file_state(file), should_open_as_immutable(file), _unmerged_log(file)
-    if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _companion_file(file, "shm")):
-        raise LedgerDamaged(
-            f"The ledger {file} has changes in {log.name} that cannot be read in a read-only folder; copy the two "
-            "files to a folder of your own and set DPSWEEP_LEDGER to the copy."
-        )
-    yield
-    if still and _file_state(file) != before:
-        raise LedgerDamaged(f"The ledger {file} was written while it was read; the same command reads it again.")
-
-
 def _is_writable(file: Path) -> bool:
     return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
 
 
-def _is_readable(*files: Path) -> bool:
-    return all(os.access(file, os.R_OK) for file in files)
-
-
-def _unmerged_log(file: Path) -> Path | None:
-    """The log file with changes that are not in the database yet, if there is one."""
-    logs = (_companion_file(file, kind) for kind in ("wal", "journal"))
-    return next((log for log in logs if log.exists() and log.stat().st_size), None)
-
-
-def _companion_file(file: Path, kind: str) -> Path:
-    return file.with_name(f"{file.name}-{kind}")
-
-
-def _file_state(file: Path) -> tuple[int, int, int]:
-    state = file.stat()
-    return state.st_ino, state.st_size, state.st_mtime_ns
-
-
-_PAUSE_SECONDS = 0.01
-
-
 class SqliteFile:
-    """A file; only `make_room` creates it."""
+    """A file; only `create_storage` creates it."""
 
     errors = (sqlite3.Error,)
     refusals = (
@@ -179,14 +121,22 @@ class SqliteFile:
         self.places = (self.name,)
 
     @contextmanager
-    def open_session(self) -> Iterator[DatabaseSession]:
-        """A new connection; SQLite rolls back what was not committed when it is closed."""
-        with closing(self.connect()) as connection:
-            yield SqliteSession(connection, self.file)
+    def open_session(self) -> Iterator[SqliteSession]:
+        """A new connection; SQLite rolls back what was not committed when it is closed.
 
-    def connect(self) -> sqlite3.Connection:
+        A file that nobody seems to change is read as immutable: raises `LedgerDamaged` if it has changed meanwhile.
+        """
+        before = self._immutable_state()
+        with closing(self.connect("mode=rw" if before is None else "immutable=1")) as connection:
+            yield SqliteSession(connection, self.file)
+        if before is not None and self._immutable_state() != before:
+            raise LedgerDamaged(
+                f"The ledger {self.file} was written while it was read; the same command reads it again."
+            )
+
+    def connect(self, mode: str) -> sqlite3.Connection:
         """A connection that begins no transaction by itself."""
-        address = f"file:{quote(str(self.file))}?{'immutable=1' if should_open_as_immutable(self.file) else 'mode=rw'}"
+        address = f"file:{quote(self.name)}?{mode}"
         connection = sqlite3.connect(address, uri=True, timeout=databases.LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
         try:
@@ -196,6 +146,14 @@ class SqliteFile:
             connection.close()
             raise
         return connection
+
+    def _immutable_state(self) -> tuple[int, int, int] | None:
+        """The file's state if it cannot be written here and has no log with changes; None otherwise."""
+        logs = [Path(f"{self.file}-{kind}") for kind in ("wal", "journal")]
+        if _is_writable(self.file) or any(log.exists() and log.stat().st_size for log in logs):
+            return None
+        state = self.file.stat()
+        return state.st_ino, state.st_size, state.st_mtime_ns
 
     def storage_exists(self) -> bool:
         """Whether the file exists."""
@@ -213,7 +171,7 @@ class SqliteFile:
 
     def create_storage(self) -> None:
         """Creates the file, for its owner alone, unless it would lie on a network or in a read-only folder."""
-        refuse_file_on_network(self.file)
+        refuse_network_folder(self.file.parent)
         refuse_unwritable_file(self.file)
         with turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be made"):
             make_folder_and_missing_parents(self.file.parent)
@@ -223,26 +181,12 @@ class SqliteFile:
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its code and its class."""
-        if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            fault = databases.REFUSED
-        elif getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            fault = databases.BUSY
-        elif isinstance(cause, sqlite3.OperationalError):
-            fault = databases.OUT_OF_REACH
-        else:
-            fault = databases.DAMAGED
+        otherwise = databases.OUT_OF_REACH if isinstance(cause, sqlite3.OperationalError) else databases.DAMAGED
+        fault = _FAULTS.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, otherwise)
         sentence = first_line_of_error(cause)
         if fault is databases.OUT_OF_REACH and _is_disk_full(self.file.parent):
             sentence += "; no space is left on its disk"  # SQLite says no more than an input or output error
         return fault.format(sentence)
-
-    def refuse_change_while_reading(self) -> AbstractContextManager[None]:
-        """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
-        return refuse_file_changed_during_read(self.file) if self.storage_exists() else nullcontext()
-
-    def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
-        """Raises ValueError: the lock belongs to a connection, and a file has none."""
-        raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
 
 
 def _is_disk_full(folder: Path) -> bool:
@@ -256,76 +200,69 @@ def _resolve_links(place: str | Path) -> Path:
 
     Raises `BadInput` for what SQLite would read as something else, and for what is no file.
     """
-    if str(place) == ":memory:" or str(place).startswith("file:"):
-        raise BadInput(
-            f"Expected DPSWEEP_LEDGER={place} to be the path of a file, or postgresql+psycopg://USER@HOST/NAME."
-        )
+    refusal = BadInput(
+        f"Expected DPSWEEP_LEDGER={place!s:.200} to be the path of a file, no folder or device, or "
+        "postgresql+psycopg://USER@HOST/NAME."
+    )
     try:
         path = Path(place).expanduser().resolve()
     except (RuntimeError, ValueError) as cause:  # symbolic links that lead to one another, an unknown user
-        raise BadInput(
-            f"Expected DPSWEEP_LEDGER={place!s:.200} to lead to a file: {str(cause).rstrip('.')}."
-        ) from cause
+        raise refusal from cause
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except OSError:  # it is not there yet, or out of reach, as whoever opens it says
-        return path
-    if kind != stat.S_IFREG:
-        raise BadInput(f"Expected DPSWEEP_LEDGER={place} to be a file, not a folder or a device.")
+        kind = stat.S_IFREG
+    if kind != stat.S_IFREG or str(place).startswith((":memory:", "file:")):
+        raise refusal
     return path
 
 
+@dataclass(frozen=True)
 class SqliteSession:
     """A connection to a file."""
 
-    def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
-        self._connection = connection
-        self._file = file
+    connection: sqlite3.Connection
+    file: Path
 
-    def run_statement(self, statement: str, **values: Value) -> Sequence[Row]:
-        """Runs a statement and returns its rows."""
-        with closing(self._connection.execute(statement, values)) as cursor:
+    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+        """Runs a statement with its values (`:name`) and returns its rows."""
+        with closing(self.connection.execute(statement, values)) as cursor:
             rows: list[sqlite3.Row] = cursor.fetchall()
         return rows
 
     def writer_role(self) -> None:
         """None: whoever can write the file can write any name."""
 
-    def has_table(self, name: str) -> bool:
-        """Whether a table exists."""
-        return bool(self.run_statement("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
+    def has_tables(self) -> bool:
+        """Whether the tables exist; called outside a transaction."""
+        return bool(self.run("SELECT 1 FROM sqlite_master WHERE name = 'schema'"))
 
-    def begin_creating_tables(self) -> None:
-        """Retries the switch to a write-ahead log, which needs exclusive access: SQLite reports busy at once."""
+    def begin_creating(self) -> None:
+        """Begins the transaction that creates the tables; one process at a time.
+
+        Retries the switch to a write-ahead log, which needs exclusive access: SQLite reports busy at once.
+        """
         deadline = time.monotonic() + databases.LOCK_SECONDS
-        while not self._try_switch_to_write_ahead_log(last=time.monotonic() > deadline):
-            time.sleep(_PAUSE_SECONDS)
-        self.run_statement("BEGIN IMMEDIATE")
+        while True:
+            try:
+                self.run("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as cause:
+                if cause.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+        self.run("BEGIN IMMEDIATE")
 
     def begin_writing(self) -> None:
-        """Takes the write lock; refuses a file on a network and one that is read-only."""
-        refuse_file_on_network(self._file)
-        refuse_unwritable_file(self._file)
-        self.run_statement("BEGIN IMMEDIATE")
+        """Takes the write lock, before the first read; refuses a file on a network and one that is read-only."""
+        refuse_network_folder(self.file.parent)
+        refuse_unwritable_file(self.file)
+        self.run("BEGIN IMMEDIATE")
 
     def begin_reading(self) -> None:
         """Begins a transaction with one consistent view."""
-        self.run_statement("BEGIN")
+        self.run("BEGIN")
 
     def commit(self) -> None:
-        """Commits the transaction."""
-        self._connection.commit()
-
-    def rollback(self) -> None:
-        """Ends the transaction without its changes."""
-        self._connection.rollback()
-
-    def _try_switch_to_write_ahead_log(self, *, last: bool) -> bool:
-        """Whether the file has a write-ahead log now; a busy file is an error at the last try."""
-        try:
-            self.run_statement("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as cause:
-            if last or cause.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                raise
-            return False
-        return True
+        """Commits the transaction: it is on the disk when this returns."""
+        self.connection.commit()

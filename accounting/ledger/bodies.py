@@ -317,13 +317,11 @@ _KINDS: Mapping[str, Any] = {
 
 def read_body(entry: Entry) -> Body:
     """The body of an entry, read once; raises `LedgerDamaged` if a value is missing or invalid."""
-    body: Body = entry.cached_result_of(_parse_body_of_entry)
+    if not entry.parsed:
+        with turn_read_errors_into_refusal(f"entry {entry.seq} of the ledger", LedgerDamaged):
+            entry.parsed.append(body_from_json(entry.kind, entry.body))
+    body: Body = entry.parsed[0]
     return body
-
-
-def _parse_body_of_entry(entry: Entry) -> Body:
-    with turn_read_errors_into_refusal(f"entry {entry.seq} of the ledger", LedgerDamaged):
-        return body_from_json(entry.kind, entry.body)
 
 
 def body_from_json(kind: str, form: Mapping[str, Any]) -> Body:

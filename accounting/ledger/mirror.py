@@ -27,7 +27,7 @@ from typing import IO, Any
 from filelock import FileLock
 from platformdirs import user_state_path
 
-from dpsweep.accounting.chain.hash_chain import COLUMNS, End, Kind, Lines, Row, digest_of_row
+from dpsweep.accounting.chain.hash_chain import COLUMNS, End, Kind, Lines, Row, follows_line
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, write_compact_json
@@ -76,8 +76,7 @@ class Mirror:
             whole = self.path.read_bytes().rpartition(b"\n")[0]
         rows = [self._row(line) for line in whole.split(b"\n")] if whole else []
         for seq, row in enumerate(rows, start=1):
-            follows = seq == 1 or row["previous"] == rows[seq - 2]["digest"]
-            if row["seq"] != seq or not follows or row["digest"] != digest_of_row(row):
+            if not follows_line(row, rows[seq - 2] if seq > 1 else None):
                 raise self._damage(f"line {seq} was altered")
         return rows
 

@@ -118,9 +118,9 @@ class MirroredChain:
                 return
             _follow(self.chain, [mirror for mirror in self._mirrors if mirror != without], lines.end_of_chain())
             self._require_offered_identity(lines.identity_in_first_line())
-            lines.set_identity_for_first_line(self._offered or random_ledger_identity())
+            lines.offered = self._offered
             yield lines
-            if lines.has_appended:
+            if lines.newest is not None:
                 self._enrol_own_mirror(lines)
             identity, mirrors, end = lines.identity_in_first_line(), self._mirrors_of(lines), lines.end_of_chain()
         if identity is not None and self._mirrored:
@@ -287,7 +287,7 @@ def named_mirrors(lines: Lines) -> tuple[Mirror, ...]:
 def _has_enrolled(lines: Lines) -> bool:
     """Whether the writer of this transaction wrote the first line, or one that says that it has a mirror of its own."""
     own = {entry.who for entry, body in _mirror_lines(lines) if not body.path}
-    return lines.writer in own or lines.writer == lines.writer_of_first_line()
+    return lines.writer in own or ((first := lines.first_line()) is not None and lines.writer == first.who)
 
 
 def _mirror_lines(lines: Lines) -> Iterator[tuple[Entry, Mirrored]]:

@@ -41,8 +41,8 @@ def test_the_database_itself_refuses_all_but_one_more_line(books: Ledger, place:
 def test_sqlite_flushes_every_commit(file: Ledger) -> None:
     assert file.path is not None
     with Chain(file.path)._database.open_session() as session:
-        assert session.run_statement("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
-        assert session.run_statement("PRAGMA synchronous")[0]["synchronous"] == 2
+        assert session.run("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
+        assert session.run("PRAGMA synchronous")[0]["synchronous"] == 2
     assert file.path.stat().st_mode & 0o777 == 0o600
     assert file.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -146,8 +146,8 @@ def test_looking_makes_nothing(place: Place, tmp_path: Path) -> None:
 def test_a_full_database_charges_nothing_more_and_keeps_all(file: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = SqliteFile.connect
 
-    def filled(place: SqliteFile) -> sqlite3.Connection:
-        connection = connect(place)
+    def filled(place: SqliteFile, mode: str) -> sqlite3.Connection:
+        connection = connect(place, mode)
         connection.execute("PRAGMA max_page_count=60").close()
         return connection
 

@@ -171,8 +171,8 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
 
     connect = SqliteFile.connect
 
-    def at_once(file: SqliteFile) -> sqlite3.Connection:
-        connection = connect(file)
+    def at_once(file: SqliteFile, mode: str) -> sqlite3.Connection:
+        connection = connect(file, mode)
         connection.execute("PRAGMA busy_timeout=0").close()
         return connection
 

@@ -27,7 +27,7 @@ from tests.waiting import wait
     [
         ("mysql://me:hemligt@host/books", "mysql://... to be a file or an address"),
         ("sqlite:////tmp/books", "sqlite://... to be a file or an address"),
-        ("postgresql://me:hemligt@host:port/books", "to be a file or an address"),
+        ("postgresql://me:hemligt@host:port/books", "postgresql://... to be a file or an address"),
     ],
 )
 def test_other_addresses_are_refused_without_their_password(address: str, said: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.chain import sqlite_file as mounts
-from dpsweep.accounting.chain.sqlite_file import Mount, mount_of_path, parse_mounts
+from dpsweep.accounting.chain.sqlite_file import refuse_network_folder
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -28,28 +28,48 @@ this is no line of the table
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
 
 
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file in which the machine keeps its mounts; nothing is known without it."""
+    monkeypatch.setattr(mounts, "_MOUNTS", tmp_path / "mountinfo")
+    refuse_network_folder.cache_clear()
+    yield tmp_path / "mountinfo"
+    refuse_network_folder.cache_clear()
+
+
+def is_refused(folder: str) -> bool:
+    refuse_network_folder.cache_clear()
+    try:
+        refuse_network_folder(Path(folder))
+    except BadInput:
+        return True
+    return False
+
+
 @pytest.mark.parametrize(
-    ("path", "kind"),
+    ("path", "refused"),
     [
-        ("/home/ada/.local/share/dpsweep", "nfs4"),
-        ("/home", "nfs4"),
-        ("/home/ada/local/books", "xfs"),
-        ("/homestead/books", "tmpfs"),
-        ("/homes/books", "ext4"),
-        ("/mnt/my books\\old/here", "fuse.sshfs"),
-        ("/data/books", "cifs"),
-        ("/var/lib", "ext4"),
+        ("/home/ada/.local/share/dpsweep", True),
+        ("/home", True),
+        ("/home/ada/local/books", False),
+        ("/homestead/books", False),
+        ("/homes/books", False),
+        ("/mnt/my books\\old/here", True),
+        ("/data/books", True),
+        ("/var/lib", False),
     ],
 )
-def test_a_path_lies_on_the_deepest_mount_above_it_and_on_the_last_of_several(path: str, kind: str) -> None:
-    mount = mount_of_path(Path(path), parse_mounts(TABLE))
-    assert mount is not None
-    assert mount.kind == kind
+def test_a_path_lies_on_the_deepest_mount_above_it_and_on_the_last_of_several(
+    mounted: Path, path: str, refused: bool
+) -> None:
+    mounted.write_text(TABLE)
+    assert is_refused(path) is refused
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
-    assert parse_mounts("") == ()
-    assert mount_of_path(Path("/home"), ()) is None
+def test_where_nothing_is_known_nothing_is_refused(mounted: Path) -> None:
+    assert not is_refused("/home")
+    mounted.write_text("")
+    assert not is_refused("/home")
 
 
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
@@ -57,21 +77,18 @@ LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "apfs", "fuseblk", "
 
 
 @pytest.mark.parametrize("kind", REMOTE + LOCAL)
-def test_only_what_is_known_to_be_a_network_file_system_counts(kind: str) -> None:
-    assert Mount(point=Path("/"), kind=kind).is_network_file_system is (kind in REMOTE)
+def test_only_what_is_known_to_be_a_network_file_system_counts(mounted: Path, kind: str) -> None:
+    mounted.write_text(f"27 1 254:0 / / rw,relatime - {kind} /dev/vda rw\n")
+    assert is_refused("/home") is (kind in REMOTE)
 
 
 @pytest.fixture
-def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def remote(tmp_path: Path, mounted: Path) -> Path:
     """A folder that the machine says is mounted from elsewhere; another path leads to it."""
     (tmp_path / "remote").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "remote")
-    table = tmp_path / "mountinfo"
-    table.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path}/remote rw - nfs4 server:/x rw\n")
-    monkeypatch.setattr(mounts, "_MOUNTS", table)
-    mounts._refuse_network_folder.cache_clear()
-    yield tmp_path
-    mounts._refuse_network_folder.cache_clear()
+    mounted.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path}/remote rw - nfs4 server:/x rw\n")
+    return tmp_path
 
 
 @pytest.mark.parametrize("folder", ["remote", "remote/books/of/mine", "link"])
