@@ -76,7 +76,7 @@ def offer_of_each_rule(
     """An offer from each rule for a search over points with these events, in the order of the rules."""
     offers = []
     for label, rule in rules.items():
-        quote, runs, refusal = None, False, ""
+        quote, runs, refusal, tries = None, False, "", rule.tries_over(len(trials))
         try:
             event = rule.event(trials)
             runs = rule.is_event_charged_for_trials(event, trials)
@@ -87,8 +87,8 @@ def offer_of_each_rule(
             Offer(
                 label=label,
                 rule=rule,
-                expected_tries=rule.expected_tries(len(trials)),
-                chance_of_best=rule.chance_of_trying_best_share(len(trials), BEST_SHARE),
+                expected_tries=tries.expected,
+                chance_of_best=tries.chance_of_best(BEST_SHARE),
                 quote=quote,
                 runs=runs,
                 refusal=refusal,

@@ -150,7 +150,7 @@ class PlannedSearch(ABC):
     @classmethod
     def expected_number_of_runs(cls, plan: Plan) -> float:
         """The number of runs of the search that the plan pays for, or its mean if it is drawn."""
-        return rule_from_config(plan.rule).expected_tries(len(plan.trials))
+        return rule_from_config(plan.rule).tries_over(len(plan.trials)).expected
 
     @classmethod
     @abstractmethod

@@ -55,7 +55,7 @@ def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
     paid = rule.is_event_charged_for_trials(
         plan.event_without_card, [trial.event_with_final_run for trial in plan.trials]
     )  # each try is a run of its own
-    conditions = {"be paid for": paid, **rule.draw_conditions_and_whether_met(draw, len(plan.trials))}
+    conditions = {"be paid for": paid, **rule.tries_over(len(plan.trials)).conditions_on_draw(draw)}
     for condition, holds in conditions.items():
         if not holds:
             raise BadInput(

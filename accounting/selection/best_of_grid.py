@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import EachPoint
-from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
+from dpsweep.accounting.selection.hidden_search import HiddenSearchRule, SearchEvent
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure
 
 
@@ -26,6 +26,6 @@ class BestOfGrid(HiddenSearchRule):
     discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
     """The winner and its score, and the number of runs, which is that of the points."""
 
-    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
+    def search_event(self, n_points: int) -> SearchEvent:
         """The best of all points."""
-        return HiddenSearch(event=events.best_of_tries(events.no_access(), EachPoint(count=n_points)))
+        return events.best_of_tries(events.no_access(), EachPoint(count=n_points))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
@@ -16,8 +17,44 @@ from dpsweep.accounting.selection.interface import (
     Proposals,
     Search,
     SelectionRule,
-    require_at_least_one_point,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeGrid:
+    """Each of so many points once, in the order of the grid.
+
+    With a `noise_scale`, each has a handicap in counts of right predictions: Gumbel noise of that scale.
+    """
+
+    points: int
+    noise_scale: float | None = None
+
+    @property
+    def expected(self) -> float:
+        """All points."""
+        return float(self.points)
+
+    def chance_of_best(self, share: float) -> float:
+        """1: every point is tried."""
+        validation.share("share", share)
+        return 1.0
+
+    def draw(self, rng: Random) -> Draw:
+        """All points; no randomness is used but for handicaps."""
+        scales = [self.noise_scale] * self.points if self.noise_scale else []
+        noises = tuple(-scale * math.log(rng.expovariate(1.0)) for scale in scales)
+        return Draw(tries=tuple(range(self.points)), handicaps=noises)
+
+    def conditions_on_draw(self, draw: Draw) -> Mapping[str, bool]:
+        """Every point once, with a noise for each if counts are compared under noise."""
+        finite = [noise for noise in draw.handicaps if isinstance(noise, float) and math.isfinite(noise)]
+        noises = self.points if self.noise_scale else 0
+        return {
+            "try each point once": draw.tries == tuple(range(self.points)),
+            f"have a finite noise for each of {noises} points": len(finite) == len(draw.handicaps) == noises,
+            "have no threshold": draw.threshold is None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +78,9 @@ class Composition(SelectionRule):
     def check_search_is_covered(self, search: Search) -> None:
         """Accepts every search: proposals and pruning only read results that are paid for."""
 
-    def expected_tries(self, n_points: int) -> float:
-        """All points."""
-        return float(n_points)
-
-    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
-        """1: every point is tried."""
-        require_at_least_one_point(n_points)
-        validation.share("share", share)
-        return 1.0
-
-    def draw_tries(self, n_points: int, rng: Random) -> Draw:
-        """All points, in the order of the grid; no randomness is used."""
-        require_at_least_one_point(n_points)
-        return Draw(tries=tuple(range(n_points)))
+    def _tries_over_points(self, n_points: int) -> WholeGrid:
+        """All points, in the order of the grid."""
+        return WholeGrid(points=n_points)
 
     def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all points, for the training records and for the held-out records."""

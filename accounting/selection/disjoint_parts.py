@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsweep.accounting.codec import Fraction, NonNegative
-from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import FinalRunTerms, Use
+from dpsweep.accounting.selection.interface import FinalRunTerms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +37,8 @@ class DisjointParts(Composition):
     @property
     def final_run_terms(self) -> FinalRunTerms:
         """The winning point on all records that the search does not read."""
-        return FinalRunTerms(
-            parts={use: {"share": self.share, "use": use.value} for use in Use},
-            carry=self.carry,
-            records=f"the {1 - self.share:.0%} of the records that the search does not read",
-            statement="The search read one part of the {unit}s, about "
-            f"{self.share:.0%}; the best point then ran once more on all others. "
-            "The part of a {unit} depends on {key} and a public key alone.",
-            evidence=(
-                "The final run's score comes from units that the search has not read; unlike the best score of the "
-                "map, it is not the best of several.",
-                "The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the power "
-                f"{self.carry:g}, as the plan declares.",
-            ),
-        )
+        return FinalRunTerms(share=self.share, carry=self.carry)
 
     def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Only plans with a final run are run."""
         return event.final is not None and super().is_event_charged_for_trials(event, trials)
-
-    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The composition of all points on their part, and a final run of the worst point on the other part."""
-        return replace(super()._event_of_points(trials), final=events.worst_plan_event_per_population(trials).final)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from random import Random
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import (
     Disclosure,
-    Draw,
     FinalRunTerms,
+    PlannedTries,
     Search,
     SelectionRule,
-    Use,
 )
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 
@@ -58,78 +55,42 @@ class Final(SelectionRule):
         """The search's own disclosures; the final run is paid for in full."""
         return self.rule.discloses
 
-    def search_kind(self, search: Search) -> str:
-        """The search's own; the final run follows it."""
-        return self.rule.search_kind(search)
-
     @property
     def draws_in_secret(self) -> bool:
-        """Whether the search's own are."""
+        """Whether the search's own runs are tries of a secret draw."""
         return self.rule.draws_in_secret
-
-    def index_of_winning_run(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
-        """The search's own."""
-        return self.rule.index_of_winning_run(scores, points, repeats)
 
     @property
     def final_run_terms(self) -> FinalRunTerms:
         """The winning point on the same records."""
-        return FinalRunTerms(
-            parts=dict.fromkeys(Use),
-            carry=None,
-            records="the same records",
-            statement="The best point ran once more on the same {unit}s. Its price is part of the claim, and its score "
-            "is not the best of several.",
-        )
+        return FinalRunTerms()
 
     @property
     def curator_assertion_sentence(self) -> str | None:
         """The search's own."""
         return self.rule.curator_assertion_sentence
 
-    def refusal_of_scores_sentence(self, *, private: bool, metrics: Collection[str]) -> str:
-        """The search's own."""
-        return self.rule.refusal_of_scores_sentence(private=private, metrics=metrics)
-
-    def charge_of_unequal_points_text(self, search: Search) -> str:
-        """The search's own."""
-        return self.rule.charge_of_unequal_points_text(search)
-
     @property
     def name_of_point_score(self) -> str:
         """The search's own."""
         return self.rule.name_of_point_score
 
+    def search_kind(self, search: Search) -> str:
+        """The search's own; the final run follows it."""
+        return self.rule.search_kind(search)
+
     def score_of_point(self, scores: Sequence[float]) -> float:
         """The search's own."""
         return self.rule.score_of_point(scores)
-
-    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
-        """The search's own conditions."""
-        return self.rule.draw_conditions_and_whether_met(draw, n_points)
 
     def check_search_is_covered(self, search: Search) -> None:
         """Applies the search's own conditions."""
         self.rule.check_search_is_covered(search)
 
-    def expected_tries(self, n_points: int) -> float:
-        """The search's own number; the final run tries nothing new."""
-        return self.rule.expected_tries(n_points)
-
-    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
-        """The search's own chance."""
-        return self.rule.chance_of_trying_best_share(n_points, share)
-
-    def draw_tries(self, n_points: int, rng: Random) -> Draw:
-        """The search's own draw."""
-        return self.rule.draw_tries(n_points, rng)
+    def _tries_over_points(self, n_points: int) -> PlannedTries:
+        """The search's own; the final run tries nothing new."""
+        return self.rule.tries_over(n_points)
 
     def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search composed with one final run of the worst point, for each population."""
-        search, final = self._search_and_worst_final_run(trials)
-        return search if final is None else search.composed_with(final)
-
-    def _search_and_worst_final_run(self, trials: Sequence[PlanEvent]) -> tuple[PlanEvent, PlanEvent | None]:
-        """The event of the search alone, and that of the worst final run; None if no point has one."""
-        search = self.rule.event([replace(trial, final=None) for trial in trials])
-        return search, events.worst_plan_event_per_population(trials).final
+        """The search's own."""
+        return self.rule.event(trials)

@@ -15,19 +15,24 @@ of them knows a rule by name. Invariants of every rule:
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import FINAL, DpEvent, PlanEvent
+from dpsweep.accounting.events.build import (
+    FINAL,
+    DpEvent,
+    PlanEvent,
+    poisson_sampled,
+    worst_plan_event_per_population,
+)
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form, class_name_as_written
 
 
@@ -114,6 +119,23 @@ class Draw(Stored):
         return all(place in scores for place in range(len(self.tries) if winner is None else winner))
 
 
+class PlannedTries(Protocol):
+    """The runs of a search over a number of points, before any of them is drawn."""
+
+    @property
+    def expected(self) -> float:
+        """The mean number of runs."""
+
+    def chance_of_best(self, share: float) -> float:
+        """The probability that some try is among the best `share` of the points, which are at least one point."""
+
+    def draw(self, rng: Random) -> Draw:
+        """Draws the tries; a draw of a rule that hides losers is secret."""
+
+    def conditions_on_draw(self, draw: Draw) -> Mapping[str, bool]:
+        """What a stored draw has to do, and whether it does it."""
+
+
 ACCURACY = "accuracy"
 """The metric of a score that is a number of right predictions."""
 
@@ -133,23 +155,45 @@ Part = Mapping[str, float | str | bool]
 class FinalRunTerms:
     """The run of the winning point after a search, and the records that both read.
 
-    `parts` has the part of each use, None for all records. The final run's learning rate grows with the ratio of the
-    noise per example, that of the search over its own, to the power `carry`; None keeps it. `records` says for a price
-    list which records it reads; `statement` and `evidence` say it for a privacy statement, with `{unit}` and `{key}`
-    (what a unit's part depends on) for the reader to fill in.
+    The search reads a `share` of the records, by `is_secret` coins or by a public key; None stands for all of them. The
+    final run reads the others, or, with `reads_all`, all of them. Its learning rate grows with the ratio of the noise
+    per example, that of the search over its own, to the power `carry`; None keeps it.
     """
 
-    parts: Mapping[Use, Part | None]
-    carry: float | None
-    records: str
-    statement: str
-    evidence: tuple[str, ...] = ()
+    share: float | None = None
+    is_secret: bool = False
+    reads_all: bool = False
+    carry: float | None = None
+
+    @property
+    def parts(self) -> Mapping[Use, Part | None]:
+        """The part of the records of each use, None for all records."""
+        if self.share is None:
+            return dict.fromkeys(Use)
+        secret = {"secret": True} if self.is_secret else {}
+        parts = {use: {"share": self.share, "use": use.value, **secret} for use in Use}
+        return {**parts, Use.FINAL: None} if self.reads_all else parts
 
     @property
     def is_final_run_priced_apart(self) -> bool:
         """Whether a public part decides which records the final run reads, so that no other run reads any of them."""
-        part = self.parts[Use.FINAL]
-        return part is not None and not part.get("secret", False)
+        return self.share is not None and not self.is_secret
+
+    def event_with_final_run(self, search: PlanEvent, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The search, on its part of the records, and the pointwise worst final run: the winner is not known before.
+
+        Without declared final runs, a point's own event is that of its final run on a secret part's other records.
+        """
+        final = worst_plan_event_per_population(trials).final
+        if self.is_final_run_priced_apart:
+            return replace(search, final=final)
+        if self.share is not None:
+            parts = search.events_by_population.items()
+            search = PlanEvent.from_events_by_population(
+                {name: poisson_sampled(part, sample_rate=self.share) for name, part in parts}
+            )
+            final = final or worst_plan_event_per_population(trials)
+        return search if final is None else search.composed_with(final)
 
 
 class SelectionRule(Checked, ABC):
@@ -214,17 +258,18 @@ class SelectionRule(Checked, ABC):
                 "replaced, since another one would depend on how the first went. Choose tuning=composition."
             )
 
-    @abstractmethod
-    def expected_tries(self, n_points: int) -> float:
-        """The mean number of runs over `n_points` points."""
+    def tries_over(self, n_points: int) -> PlannedTries:
+        """The tries over `n_points` points, of which there is at least one."""
+        validation.positive_int("n_points", n_points)
+        return self._tries_over_points(n_points)
 
-    @abstractmethod
-    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
-        """The probability that some try is among the best `share` of the points, which are at least one point."""
-
-    @abstractmethod
     def draw_tries(self, n_points: int, rng: Random) -> Draw:
-        """Draws the tries among `n_points` points."""
+        """Draws the tries over `n_points` points."""
+        return self.tries_over(n_points).draw(rng)
+
+    @abstractmethod
+    def _tries_over_points(self, n_points: int) -> PlannedTries:
+        """The tries, for a number of points that was checked."""
 
     @property
     def populations(self) -> frozenset[str]:
@@ -249,18 +294,22 @@ class SelectionRule(Checked, ABC):
         Raises `UnsupportedEvent` if a point has a population that the rule does not price.
         """
         self.require_priced_populations(trials)
-        return self._event_of_points(trials)
+        run = self.final_run_terms
+        if run is None:
+            return self._event_of_points(trials)
+        search = self._event_of_points([replace(trial, final=None) for trial in trials])
+        return run.event_with_final_run(search, trials)
 
     @abstractmethod
     def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The event, for points whose populations the rule prices."""
+        """The event of the search alone, over points whose populations the rule prices, without their final runs."""
 
     def search(self, run: DpEvent | PlanEvent, points: int) -> PlanEvent:
         """The privacy event of a search over so many points with the event `run`, and of a final run like them, if any.
 
         A `DpEvent` is a run whose scores read no private record. Points that differ are priced by `event`.
         """
-        require_at_least_one_point(points)
+        validation.positive_int("n_points", points)
         one = run if isinstance(run, PlanEvent) else PlanEvent(training=run)
         return self.event([one if self.final_run_terms is None else replace(one, final=one.final or one)] * points)
 
@@ -309,10 +358,6 @@ class SelectionRule(Checked, ABC):
         """What points are compared by, given the scores of a point's finished runs: their mean."""
         return fmean(scores)
 
-    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
-        """What a stored draw over `n_points` points has to do, and whether it does it; by default there is none."""
-        return {"be absent": False}
-
     def refusal_of_scores_sentence(self, *, private: bool, metrics: Collection[str]) -> str:
         """Why the rule cannot choose by such scores, of private records or not; empty if it can."""
         return ""
@@ -348,6 +393,11 @@ class SelectionRule(Checked, ABC):
         """
         if search.proposals is Proposals.FIXED and not self.hides_losers:
             return ""
+        if self.draws_in_secret and Disclosure.NUMBER_OF_TRIES not in self.discloses:
+            return (
+                "charges the mean of their deltas at each epsilon, since every try draws its point at random and names "
+                "it"
+            )
         return "charges the worst{phase} at every order"
 
     @property
@@ -404,29 +454,8 @@ def check_search_allows_hiding_losers(rule: str, search: Search) -> None:
             f"Expected pruning={search.pruning} to be False: {rule} covers runs that do not depend on one another. "
             "Choose tuning=composition."
         )
-    refuse_shared_subsamples(rule, search)
-
-
-def refuse_shared_subsamples(rule: str, search: Search) -> None:
-    """Refuses shared subsamples, for rules whose price assumes independent runs."""
     if search.shared:
         raise BadInput(
             f"Expected subsample=shared to be independent: {rule} is a theorem about tries that are independent, and "
             "runs on the same subsamples are not. Choose tuning=composition."
         )
-
-
-def number_of_best_points(n_points: int, share: float) -> int:
-    """The number of points in the best `share` of all: at least one.
-
-    >>> number_of_best_points(35, 0.05), number_of_best_points(10, 0.01), number_of_best_points(10, 0.3)
-    (2, 1, 3)
-    """
-    require_at_least_one_point(n_points)
-    validation.share("share", share)
-    return max(1, math.ceil(share * n_points - 1e-9))
-
-
-def require_at_least_one_point(n_points: int) -> None:
-    """Raises unless there is at least one point."""
-    validation.positive_int("n_points", n_points)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import ClassVar
 
 from dpsweep.accounting import validation
@@ -13,15 +11,13 @@ from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.composition import Composition, WholeGrid
 from dpsweep.accounting.selection.interface import (
     ACCURACY,
     Disclosure,
-    Draw,
     Search,
     SelectionRule,
     check_search_allows_hiding_losers,
-    require_at_least_one_point,
 )
 
 
@@ -53,27 +49,13 @@ class NoisyMax(SelectionRule):
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""
         check_search_allows_hiding_losers(self.name, search)
 
-    def expected_tries(self, n_points: int) -> float:
-        """All points."""
-        return float(n_points)
-
-    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
-        """1: every point is tried."""
-        require_at_least_one_point(n_points)
-        validation.share("share", share)
-        return 1.0
-
-    def draw_tries(self, n_points: int, rng: Random) -> Draw:
+    def _tries_over_points(self, n_points: int) -> WholeGrid:
         """All points, in the order of the grid, each with a handicap in counts of correct predictions."""
-        require_at_least_one_point(n_points)
-        return Draw(
-            tries=tuple(range(n_points)),
-            handicaps=tuple(-self.noise_scale * math.log(rng.expovariate(1.0)) for _ in range(n_points)),
-        )
+        return WholeGrid(points=n_points, noise_scale=self.noise_scale)
 
     def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all runs for the training records, one noisy maximum for the held-out ones."""
-        require_at_least_one_point(len(trials))
+        validation.positive_int("n_points", len(trials))
         scored = any(trial.validation is not None for trial in trials)
         return PlanEvent(
             training=events.compose(trial.training for trial in trials),
@@ -83,15 +65,6 @@ class NoisyMax(SelectionRule):
     def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Only plans with private scores are run."""
         return event.validation is not None and super().is_event_charged_for_trials(event, trials)
-
-    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
-        """Every point once, with noise for each."""
-        noises = [noise for noise in draw.handicaps if isinstance(noise, float) and math.isfinite(noise)]
-        return {
-            "try each point once": draw.tries == tuple(range(n_points)),
-            "have a finite noise for each point": len(noises) == len(draw.handicaps) == n_points,
-            "have no threshold": draw.threshold is None,
-        }
 
     def refusal_of_scores_sentence(self, *, private: bool, metrics: Collection[str]) -> str:
         """Noisy numbers of right predictions alone are compared."""

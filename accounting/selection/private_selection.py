@@ -10,7 +10,7 @@ from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Positive, PositiveInt, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
-from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
+from dpsweep.accounting.selection.hidden_search import HiddenSearchRule, SearchEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +39,15 @@ class PrivateSelection(HiddenSearchRule):
         super().__post_init__()
         if self.mean is not None and self.gamma is not None:
             raise ValueError(f"Expected either mean={self.mean} or gamma={self.gamma}: one decides the other.")
-        self.hidden_search_over_points(1)
+        self.search_event(1)
 
-    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
+    def search_event(self, n_points: int) -> SearchEvent:
         """The best of K tries."""
         if self.gamma is not None:
             law = NegativeBinomial(eta=float(self.eta), gamma=float(self.gamma))
         else:
             law = NegativeBinomial.with_mean(eta=self.eta, mean=n_points if self.mean is None else self.mean)
-        return HiddenSearch(event=events.best_of_tries(events.no_access(), law, self.limit))
+        return events.best_of_tries(events.no_access(), law, self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class PoissonSelection(HiddenSearchRule):
     mean: Positive | None = None
     limit: PositiveInt | None = None
 
-    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
+    def search_event(self, n_points: int) -> SearchEvent:
         """The best of K tries; K may be 0."""
         law = Poisson(mean=float(n_points if self.mean is None else self.mean))
-        return HiddenSearch(event=events.best_of_tries(events.no_access(), law, self.limit))
+        return events.best_of_tries(events.no_access(), law, self.limit)

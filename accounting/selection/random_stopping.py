@@ -10,7 +10,7 @@ from typing import ClassVar
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Delta, Share
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
+from dpsweep.accounting.selection.hidden_search import HiddenSearchRule, SearchEvent
 
 _ROUNDING = 1e-12
 
@@ -38,11 +38,11 @@ class RandomStopping(HiddenSearchRule):
         if self.delta2 is not None:
             validation.require_number_between("delta2", self.delta2, above=0, below=self.delta)
 
-    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
+    def search_event(self, n_points: int) -> SearchEvent:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
         delta2 = delta2_maximising_delta_of_one_run(self.delta, gamma) if self.delta2 is None else float(self.delta2)
-        return HiddenSearch(event=events.random_stopping(events.no_access(), gamma=gamma, delta2=delta2))
+        return events.random_stopping(events.no_access(), gamma=gamma, delta2=delta2)
 
 
 @lru_cache(maxsize=256)

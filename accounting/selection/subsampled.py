@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import FinalRunTerms, Use, require_at_least_one_point
+from dpsweep.accounting.selection.interface import FinalRunTerms
 
 
 class TrainOn(StrEnum):
@@ -66,36 +63,5 @@ class Subsampled(Final):
     @property
     def final_run_terms(self) -> FinalRunTerms:
         """The winning point on all records, or on those that the search does not read."""
-        part = {"share": self.rate, "secret": True}
-        rest = self.train_on is TrainOn.REST
-        return FinalRunTerms(
-            parts={
-                Use.SEARCH: {**part, "use": Use.SEARCH.value},
-                Use.FINAL: {**part, "use": Use.FINAL.value} if rest else None,
-            },
-            carry=self.carry,
-            records="all records that the search does not read" if rest else "all records",
-            statement="The search read a secret random part of the {unit}s: each {unit} joined it with probability "
-            f"{self.rate:g}, by a coin of its own. The winner then ran once more, on all {'other ' if rest else ''}"
-            "{unit}s.",
-            evidence=(
-                "The claim is the composition of the search, amplified by the sampling of its part, and of the final "
-                "run (Balle, Barthe, Gaboardi 2018, Theorem 8; Koskela and Kulkarni 2023).",
-                "The coins come from 256 secret random bits, which are drawn once, before the first run, and stay with "
-                "the curator.",
-                "The learning rate of the final run is the winner's times (the ratio of noise per {unit}) to the power "
-                f"{self.carry:g}, as the plan declares.",
-            ),
-        )
-
-    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The sampled search composed with one final run of the worst point, for each population."""
-        require_at_least_one_point(len(trials))
-        search, final = self._search_and_worst_final_run(trials)
-        sampled = {
-            name: events.poisson_sampled(part, sample_rate=self.rate)
-            for name, part in search.events_by_population.items()
-        }
-        return PlanEvent.from_events_by_population(sampled).composed_with(
-            final or events.worst_plan_event_per_population(trials)
-        )
+        reads_all = self.train_on is TrainOn.ALL
+        return FinalRunTerms(share=self.rate, is_secret=True, reads_all=reads_all, carry=self.carry)

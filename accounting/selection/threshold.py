@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from dpsweep.accounting.codec import Delta, PositiveInt, Share
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
+from dpsweep.accounting.selection.hidden_search import DrawnTries, HiddenSearchRule, SearchEvent
 
 NEGLIGIBLE = 1e-20
 """The tail allowed to a hard stop, as a fraction of delta: negligible even after multiplication by exp(epsilon)."""
@@ -33,15 +33,15 @@ class Threshold(HiddenSearchRule):
     threshold: Share
     delta: Delta
 
-    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
+    def search_event(self, n_points: int) -> SearchEvent:
         """The first try that reaches the threshold, among those before the coin or the hard stop.
 
         Tries after the winner may be made or skipped: their results are never released.
         """
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
-        limit = self._default_limit_of_tries(gamma) if self.limit is None else self.limit
-        event = events.above_threshold(events.no_access(), gamma=gamma, limit=limit)
-        return HiddenSearch(event=event, threshold=float(self.threshold))
+        highest = 1 if gamma == 1 else math.ceil(math.log(NEGLIGIBLE * self.delta) / math.log1p(-gamma))
+        return events.above_threshold(events.no_access(), gamma=gamma, limit=self.limit or highest)
 
-    def _default_limit_of_tries(self, gamma: float) -> int:
-        return 1 if gamma == 1 else math.ceil(math.log(NEGLIGIBLE * self.delta) / math.log1p(-gamma))
+    def _tries_over_points(self, n_points: int) -> DrawnTries:
+        """Drawn tries, of which the first one with a good score wins."""
+        return DrawnTries(points=n_points, event=self.search_event(n_points), threshold=float(self.threshold))

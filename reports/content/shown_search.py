@@ -138,7 +138,7 @@ def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -
         outcome=no_winner if runs.over and runs.winner is None else "",
         chosen_among=f"{len(plan.trials)} tries"
         if each_point
-        else f"a secret number of tries ({rule.expected_tries(len(plan.trials)):.3g} expected) of "
+        else f"a secret number of tries ({rule.tries_over(len(plan.trials)).expected:.3g} expected) of "
         f"{count_text(len(plan.trials), 'point')}",
         points=points,
     )

@@ -299,8 +299,8 @@ def prices_by_tries(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[P
         except DpsweepError:
             continue
         if math.isfinite(epsilon):
-            chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_trying_best_share(MANY, BEST_SHARE)
-            quotes.append(Price(tries=priced.expected_tries(tries), chance=chance, epsilon=epsilon))
+            chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.tries_over(MANY).chance_of_best(BEST_SHARE)
+            quotes.append(Price(tries=priced.tries_over(tries).expected, chance=chance, epsilon=epsilon))
     return tuple(quotes)
 
 

@@ -15,6 +15,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.rounded_noise_price import LOG_RATIO, NUMBERS_OF_COUNT
+from dpsweep.accounting.selection.interface import FinalRunTerms
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.reports.content.audience import Audience
@@ -147,7 +148,7 @@ def final_run_lines(context: Context) -> tuple[Line, ...]:
         "unit": plan.unit,
         "key": "its position" if plan.adjacency is Adjacency.REPLACE_ONE else f"the {plan.unit} itself",
     }
-    evidence = [sentence.format(**words) for sentence in run.evidence]
+    evidence = [sentence.format(**words) for sentence in _evidence_on_final_run(run)]
     if "final_epsilon" in facts:
         search, final = (facts[f"{who}_epsilon"].text for who in ("search", "final"))
         apart = (
@@ -155,7 +156,51 @@ def final_run_lines(context: Context) -> tuple[Line, ...]:
             f"{plan.unit} is in both parts (adaptive parallel composition, McSherry 2009, Theorem 4)."
         )
         evidence = [apart, *evidence]
-    return (EvidenceLevel.CHECKED.make_statement_line("Final run", run.statement.format(**words), *tuple(evidence)),)
+    sentences = _sentences_on_final_run(run).format(**words)
+    return (EvidenceLevel.CHECKED.make_statement_line("Final run", sentences, *evidence),)
+
+
+def _sentences_on_final_run(run: FinalRunTerms) -> str:
+    """The records that the search and the final run read; `{unit}` and `{key}` are to be filled in."""
+    if run.share is None:
+        return (
+            "The best point ran once more on the same {unit}s. Its price is part of the claim, and its score is not "
+            "the best of several."
+        )
+    if run.is_secret:
+        return (
+            "The search read a secret random part of the {unit}s: each {unit} joined it with probability "
+            f"{run.share:g}, by a coin of its own. The winner then ran once more, on all "
+            f"{'' if run.reads_all else 'other '}{{unit}}s."
+        )
+    return (
+        f"The search read one part of the {{unit}}s, about {run.share:.0%}; the best point then ran once more on all "
+        "others. The part of a {unit} depends on {key} and a public key alone."
+    )
+
+
+def _evidence_on_final_run(run: FinalRunTerms) -> Iterator[str]:
+    """What the claim, the score and the learning rate of a final run on records of its own rest on."""
+    if run.is_secret:
+        yield (
+            "The claim is the composition of the search, amplified by the sampling of its part, and of the final run "
+            "(Balle, Barthe, Gaboardi 2018, Theorem 8; Koskela and Kulkarni 2023)."
+        )
+        yield (
+            "The coins come from 256 secret random bits, which are drawn once, before the first run, and stay with the "
+            "curator."
+        )
+    elif run.share is not None:
+        yield (
+            "The final run's score comes from units that the search has not read; unlike the best score of the map, it "
+            "is not the best of several."
+        )
+    if run.carry is not None:
+        best = "the winner's" if run.is_secret else "the best one"
+        yield (
+            f"The learning rate of the final run is {best} times (the ratio of noise per {{unit}}) to the power "
+            f"{run.carry:g}, as the plan declares."
+        )
 
 
 UNITS = 46_340

@@ -245,7 +245,12 @@ def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     if plan.event.final is not None:
         own = (share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
         cost = f"epsilon {epsilon_text_rounded_up(max(own))}"
-    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises_text}"
+    records = "the same records" if run.share is None else "all records"
+    if run.share is not None and not run.is_secret:
+        records = f"the {1 - run.share:.0%} of the records"
+    if run.share is not None and not run.reads_all:
+        records += " that the search does not read"
+    yield "final run", f"the best point again, on {records}, {cost}; noise multiplier {noises_text}"
 
 
 def _caution_sentences(priced: PricedPlan) -> Iterator[str]:

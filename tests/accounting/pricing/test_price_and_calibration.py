@@ -286,7 +286,7 @@ def test_composition_runs_and_shows_everything() -> None:
     from random import Random
 
     rule = rule_from_config({"_target_": "dpsweep.accounting.selection.composition.Composition"})
-    assert rule.draw_tries(4, Random(1)).tries == (0, 1, 2, 3)
+    assert rule.tries_over(4).draw(Random(1)).tries == (0, 1, 2, 3)
     assert rule.discloses == frozenset(Disclosure)
 
 

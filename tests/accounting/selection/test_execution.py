@@ -152,7 +152,7 @@ def test_a_search_that_hides_losers_runs_on_no_shared_subsamples(rule: Mapping[s
     with pytest.raises(BadInput, match="subsample=shared"):
         search_class_for_plan(paid)
     with pytest.raises(BadInput, match="to be paid for"):
-        require_draw_paid_by_plan(paid, rule_from_config(rule).draw_tries(len(trials), Random(1)))
+        require_draw_paid_by_plan(paid, rule_from_config(rule).tries_over(len(trials)).draw(Random(1)))
 
 
 def test_a_search_that_hides_losers_has_no_spare_attempts() -> None:
@@ -246,7 +246,7 @@ def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
 def test_a_draw_that_the_plan_does_not_pay_for_is_refused(rule: Mapping[str, Any], draw: Draw, reason: str) -> None:
     trials = points()
     plan = plan_of(rule, rule_from_config(rule).event([trial.event for trial in trials]), trials)
-    honest = rule_from_config(rule).draw_tries(len(trials), Random(1))
+    honest = rule_from_config(rule).tries_over(len(trials)).draw(Random(1))
     assert require_draw_paid_by_plan(plan, honest) == honest
     with pytest.raises(BadInput, match=reason):
         require_draw_paid_by_plan(plan, draw)

@@ -69,7 +69,7 @@ def test_every_yaml_that_names_a_rule_builds_one(path: Path) -> None:
     filled = {"${privacy.delta}": DELTA, "???": "fashion_mnist"}
     rule = rule_from_config({key: filled.get(str(value), value) for key, value in form.items()})
     assert rule.event([TRIAL] * 3).events_by_population
-    assert rule.draw_tries(3, Random(1)) == rule.draw_tries(3, Random(1))
+    assert rule.tries_over(3).draw(Random(1)) == rule.tries_over(3).draw(Random(1))
     rule.check_search_is_covered(Search(repeats=form.get("repeats", 1)))
 
 

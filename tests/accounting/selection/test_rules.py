@@ -25,7 +25,7 @@ from dpsweep.accounting.events.build import (
     repeat,
     worst_of_events,
 )
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, chance_to_draw_best_share
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
@@ -40,7 +40,6 @@ from dpsweep.accounting.selection.interface import (
     Proposals,
     Search,
     SelectionRule,
-    number_of_best_points,
     rule_from_config,
 )
 from dpsweep.accounting.selection.noisy_max import NoisyMax
@@ -97,15 +96,15 @@ def paid(rule: SelectionRule, trials: list[PlanEvent]) -> float:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_draw_names_points_and_depends_on_its_generator_alone(rule: SelectionRule) -> None:
     for seed in range(50):
-        draw = rule.draw_tries(7, Random(seed))
+        draw = rule.tries_over(7).draw(Random(seed))
         assert set(draw.tries) <= set(range(7))
-        assert draw == rule.draw_tries(7, Random(seed))
+        assert draw == rule.tries_over(7).draw(Random(seed))
         assert draw.handicaps == () or len(draw.handicaps) == len(draw.tries)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_no_points_no_search(rule: SelectionRule) -> None:
-    for ask in (lambda: rule.draw_tries(0, Random(1)), lambda: rule.chance_of_trying_best_share(0, 0.5)):
+    for ask in (lambda: rule.tries_over(0).draw(Random(1)), lambda: rule.tries_over(0).chance_of_best(0.5)):
         with pytest.raises(ValueError, match="Expected n_points=0 >= 1"):
             ask()
 
@@ -114,7 +113,7 @@ def test_no_points_no_search(rule: SelectionRule) -> None:
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_a_share_is_a_share(rule: SelectionRule, share: float) -> None:
     with pytest.raises(ValueError, match=r"Expected share=.* in \(0, 1\]"):
-        rule.chance_of_trying_best_share(10, share)
+        rule.tries_over(10).chance_of_best(share)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -187,8 +186,8 @@ def test_what_is_paid_for_may_be_searched_in_any_way(rule: SelectionRule) -> Non
 
 def test_the_best_of_the_grid_tries_each_point_once_and_pays_for_no_more_than_all() -> None:
     rule = BestOfGrid()
-    assert rule.draw_tries(5, Random(5)) == Draw(tries=(0, 1, 2, 3, 4))
-    assert (rule.expected_tries(5), rule.chance_of_trying_best_share(5, 0.2)) == (5.0, 1.0)
+    assert rule.tries_over(5).draw(Random(5)) == Draw(tries=(0, 1, 2, 3, 4))
+    assert (rule.tries_over(5).expected, rule.tries_over(5).chance_of_best(0.2)) == (5.0, 1.0)
     for n_points in (1, 2, 10, 35):
         trials = [trial()] * n_points
         hidden, shown = (Pld().epsilon(each.event(trials).training, DELTA, ADD) for each in (rule, Composition()))
@@ -201,21 +200,21 @@ def test_the_best_of_the_grid_tries_each_point_once_and_pays_for_no_more_than_al
 @pytest.mark.parametrize("rule", DRAWN, ids=str)
 def test_drawn_tries_are_uniform_and_as_many_as_expected(rule: SelectionRule) -> None:
     rng, points, draws = Random(5), 5, 4000
-    drawn = [rule.draw_tries(points, rng).tries for _ in range(draws)]
+    drawn = [rule.tries_over(points).draw(rng).tries for _ in range(draws)]
     numbers = [len(tries) for tries in drawn]
     if getattr(rule, "limit", None) is None or isinstance(rule, Threshold):
-        assert sum(numbers) / draws == pytest.approx(rule.expected_tries(points), rel=0.08)
-    assert len(set(numbers)) > 1 or rule.expected_tries(points) == 1
+        assert sum(numbers) / draws == pytest.approx(rule.tries_over(points).expected, rel=0.08)
+    assert len(set(numbers)) > 1 or rule.tries_over(points).expected == 1
     counts = Counter(index for tries in drawn for index in tries)
     for index in range(points):
         assert counts[index] / sum(numbers) == pytest.approx(1 / points, rel=0.12)
     best = sum(3 in tries for tries in drawn) / draws
-    assert best == pytest.approx(rule.chance_of_trying_best_share(points, 1 / points), abs=0.03)
+    assert best == pytest.approx(rule.tries_over(points).chance_of_best(1 / points), abs=0.03)
 
 
 def test_the_tries_of_one_draw_are_independent_of_their_number() -> None:
     """With replacement, so that one point may be tried twice: without, the theorems do not hold."""
-    draws = [PrivateSelection(gamma=0.2).draw_tries(4, Random(seed)).tries for seed in range(3000)]
+    draws = [PrivateSelection(gamma=0.2).tries_over(4).draw(Random(seed)).tries for seed in range(3000)]
     pairs = Counter(tries[:2] for tries in draws if len(tries) > 1)
     assert len(pairs) == 16
     assert sum(count for (one, other), count in pairs.items() if one == other) / pairs.total() == pytest.approx(
@@ -225,20 +224,23 @@ def test_the_tries_of_one_draw_are_independent_of_their_number() -> None:
 
 def test_a_hard_stop_bounds_the_tries() -> None:
     for rule in (PrivateSelection(mean=40.0, limit=5), PoissonSelection(mean=40.0, limit=5)):
-        assert max(len(rule.draw_tries(9, Random(seed)).tries) for seed in range(50)) == 5
-        assert rule.chance_of_trying_best_share(9, 0.1) < type(rule)(mean=40.0).chance_of_trying_best_share(9, 0.1)
+        assert max(len(rule.tries_over(9).draw(Random(seed)).tries) for seed in range(50)) == 5
+        assert rule.tries_over(9).chance_of_best(0.1) < type(rule)(mean=40.0).tries_over(9).chance_of_best(0.1)
         assert rule.event([trial()]).training.limit == 5
 
 
 def test_the_best_share_of_few_points_is_at_least_one() -> None:
-    assert [number_of_best_points(10, share) for share in (0.001, 0.1, 0.11, 0.3, 1.0)] == [1, 1, 2, 3, 10]
+    tries = PrivateSelection(mean=4.0).tries_over(10)
+    law = NegativeBinomial.with_mean(eta=1.0, mean=4.0)
+    for share, best in {0.001: 1, 0.1: 1, 0.11: 2, 0.3: 3, 1.0: 10}.items():
+        assert tries.chance_of_best(share) == chance_to_draw_best_share(law, best / 10)
 
 
 def test_the_luck_of_rules_at_equal_mean_is_that_of_the_table() -> None:
     """35 points, 40 tries on average: the chance to have tried the best one."""
     rules = [*(PrivateSelection(eta=eta, mean=40.0) for eta in (1.0, 0.0, -0.5)), PoissonSelection(mean=40.0)]
-    assert [round(rule.chance_of_trying_best_share(35, 1 / 35), 2) for rule in rules] == [0.54, 0.37, 0.16, 0.68]
-    assert Composition().chance_of_trying_best_share(35, 1 / 35) == 1
+    assert [round(rule.tries_over(35).chance_of_best(1 / 35), 2) for rule in rules] == [0.54, 0.37, 0.16, 0.68]
+    assert Composition().tries_over(35).chance_of_best(1 / 35) == 1
 
 
 def test_defaults_follow_the_number_of_points() -> None:
@@ -249,10 +251,8 @@ def test_defaults_follow_the_number_of_points() -> None:
     threshold = Threshold(threshold=0.9, delta=DELTA).event(trials).training
     assert isinstance(threshold, ThresholdDpEvent)
     assert threshold.tries.gamma == 1 / 20
-    assert PrivateSelection().hidden_search_over_points(20).law_of_number_of_tries == NegativeBinomial.with_mean(
-        eta=1.0, mean=20.0
-    )
-    assert PoissonSelection().hidden_search_over_points(20).law_of_number_of_tries == Poisson(mean=20.0)
+    assert PrivateSelection().search_event(20).tries == NegativeBinomial.with_mean(eta=1.0, mean=20.0)
+    assert PoissonSelection().search_event(20).tries == Poisson(mean=20.0)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
@@ -281,8 +281,8 @@ def test_the_stop_of_a_threshold_costs_nothing_beside_delta() -> None:
 
 
 def test_a_threshold_tells_the_draw_what_is_good_enough() -> None:
-    assert Threshold(threshold=0.9, delta=DELTA).draw_tries(5, Random(1)).threshold == 0.9
-    assert PrivateSelection().draw_tries(5, Random(1)).threshold is None
+    assert Threshold(threshold=0.9, delta=DELTA).tries_over(5).draw(Random(1)).threshold == 0.9
+    assert PrivateSelection().tries_over(5).draw(Random(1)).threshold is None
 
 
 def test_a_noisy_maximum_pays_once_for_held_out_records_and_for_every_run_on_the_others() -> None:
@@ -292,7 +292,7 @@ def test_a_noisy_maximum_pays_once_for_held_out_records_and_for_every_run_on_the
 
 
 def test_the_handicaps_of_a_noisy_maximum_are_gumbel_noise_in_counts() -> None:
-    handicaps = NoisyMax(noise_scale=2.0).draw_tries(20_000, Random(1)).handicaps
+    handicaps = NoisyMax(noise_scale=2.0).tries_over(20_000).draw(Random(1)).handicaps
     mean = sum(handicaps) / len(handicaps)
     assert mean == pytest.approx(2 * 0.5772, abs=0.05)
     assert sum((one - mean) ** 2 for one in handicaps) / len(handicaps) == pytest.approx(4 * 3.14159**2 / 6, rel=0.04)
@@ -329,7 +329,7 @@ def test_selection_with_one_try_is_one_run() -> None:
     one = [trial()]
     for rule in (PrivateSelection(gamma=1.0), PrivateSelection(mean=1.0, eta=0.0), PrivateSelection()):
         assert Rdp().epsilon(rule.event(one).training, DELTA, ADD) == Rdp().epsilon(one[0].training, DELTA, ADD)
-        assert rule.draw_tries(1, Random(1)) == Draw(tries=(0,))
+        assert rule.tries_over(1).draw(Random(1)) == Draw(tries=(0,))
 
 
 @pytest.mark.parametrize(
@@ -344,15 +344,6 @@ def test_selection_with_one_try_is_one_run() -> None:
 def test_the_prices_of_ten_points_are_those_of_the_reference(rule: SelectionRule, price: float) -> None:
     trials = [PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000))] * 10
     assert Pld().epsilon(rule.event(trials).training, DELTA, ADD) == pytest.approx(price, rel=0.006)
-
-
-@pytest.mark.parametrize("rule", HIDING, ids=str)
-def test_the_answers_of_a_rule_that_hides_are_those_of_its_search(rule: HiddenSearchRule) -> None:
-    trials = [trial(2.0), trial(3.0)]
-    search = rule.hidden_search_over_points(2)
-    assert rule.expected_tries(2) == search.law_of_number_of_tries.mean
-    assert rule.draw_tries(2, Random(3)) == search.draw_tries(2, Random(3))
-    assert rule.event(trials) == search.over(trials)
 
 
 class WinnerOnly(Composition):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.randomized(draws="the tries of a search that never begi
 LIGHT = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1,1", "trainer.lr=2", "steps=3", "accountant=rdp")
 PRICE = "pricing.search_price.solve_and_price_search"
 SHOW = "pricing.outlook.compare_plan_with_account"
-DRAW = "selection.hidden_search.HiddenSearchRule.draw_tries"
+DRAW = "selection.interface.SelectionRule.draw_tries"
 
 
 @pytest.fixture(autouse=True)
