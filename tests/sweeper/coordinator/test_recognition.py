@@ -80,7 +80,9 @@ def visits(key: Path, ledger: Ledger, tmp_path: Path, compose_priced: Compose) -
     return plan
 
 
-@pytest.mark.parametrize("declared", [[], ["dataset.public=true", "score=training"]], ids=["private", "public"])
+@pytest.mark.parametrize(
+    "declared", [[], ["dataset.public=true", "score=training", "privacy.noise_multiplier=1"]], ids=["private", "public"]
+)
 def test_a_new_name_is_refused_and_opens_nothing(
     program: Program, ledger: Ledger, tmp_path: Path, declared: list[str]
 ) -> None:
