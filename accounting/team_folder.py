@@ -13,6 +13,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +68,11 @@ def missing_rights_text(path: Path) -> str:
 def _first_closed_path(path: Path) -> Path:
     """The outermost part of a path that this user may not use, or the nearest one that exists."""
     above = [one for one in (*reversed(path.parents), path) if os.path.lexists(one)]
-    for one in above[:-1]:
-        if not os.access(one, os.X_OK):
-            return one
-    return above[-1]
+    return next((one for one in above[:-1] if not os.access(one, os.X_OK)), above[-1])
 
 
 def _name_or_number(entry: Callable[[int], Sequence[Any]], number: int) -> str:
     """The name of a user or group by the system's list of them, the number where none is known."""
-    try:
+    with suppress(KeyError):
         return str(entry(number)[0])
-    except KeyError:
-        return str(number)
+    return str(number)

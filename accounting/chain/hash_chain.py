@@ -181,21 +181,21 @@ class Lines:
             user = str(os.getuid())
         return f"{user}@{socket.gethostname()}".replace(" ", "_")
 
+    def entries(self, order: str = "ORDER BY seq", **values: str | int) -> tuple[Entry, ...]:
+        """The lines of all accounts whose columns have these values, in order."""
+        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows(order, **values)))
+
     def first_line(self) -> Entry | None:
         """The first line."""
-        return next(iter(self._entries(seq=1)), None)
+        return next(iter(self.entries(seq=1)), None)
 
     def last_line_of_account(self, account: str) -> Entry | None:
         """The account's last line."""
-        return next(iter(self._entries(_LAST, account=account)), None)
+        return next(iter(self.entries(_LAST, account=account)), None)
 
     def lines_of_account(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
         """An account's lines in order, or those of one plan."""
-        return self._entries(account=account) if plan is None else self._entries(account=account, plan=plan)
-
-    def lines_of_kind(self, kind: str) -> tuple[Entry, ...]:
-        """All lines of one kind, of all accounts."""
-        return self._entries(kind=kind)
+        return self.entries(account=account) if plan is None else self.entries(account=account, plan=plan)
 
     def account_names(self) -> tuple[str, ...]:
         """The names of all accounts, sorted."""
@@ -241,9 +241,6 @@ class Lines:
     def _insert(self, row: Row) -> None:
         self._session.run(_INSERT, **{name: row[name] for name in COLUMNS})
         self.newest = row
-
-    def _entries(self, order: str = "ORDER BY seq", **values: str | int) -> tuple[Entry, ...]:
-        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows(order, **values)))
 
     def _last_row(self, **values: str | int) -> Row | None:
         return next(iter(self._rows(_LAST, **values)), None)

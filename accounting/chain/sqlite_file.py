@@ -128,6 +128,8 @@ class SqliteFile:
         """
         before = self._immutable_state()
         with closing(self.connect("mode=rw" if before is None else "immutable=1")) as connection:
+            for pragma in ("synchronous=FULL", "fullfsync=ON"):
+                connection.execute(f"PRAGMA {pragma}").close()
             yield SqliteSession(connection, self.file)
         if before is not None and self._immutable_state() != before:
             raise LedgerDamaged(
@@ -139,12 +141,6 @@ class SqliteFile:
         address = f"file:{quote(self.name)}?{mode}"
         connection = sqlite3.connect(address, uri=True, timeout=databases.LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
-        try:
-            for pragma in ("synchronous=FULL", "fullfsync=ON"):
-                connection.execute(f"PRAGMA {pragma}").close()
-        except sqlite3.Error:  # no database: Python 3.13 warns of a connection that is left to the garbage collector
-            connection.close()
-            raise
         return connection
 
     def _immutable_state(self) -> tuple[int, int, int] | None:
@@ -157,17 +153,18 @@ class SqliteFile:
 
     def storage_exists(self) -> bool:
         """Whether the file exists."""
-        with turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be read", path=self.file):
-            try:
-                names = self.file.stat().st_nlink
-            except (FileNotFoundError, NotADirectoryError):
-                return False
+        names = 0
+        with (
+            turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be read", path=self.file),
+            suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            names = self.file.stat().st_nlink
         if names > 1:  # SQLite keeps a log beside each name: lines in one are missing by the other
             raise LedgerDamaged(
                 f"Expected the ledger {self.name} to have one name on its disk, got {names}: hard links hide its last "
                 "lines from one another. Copy the file for a backup, and remove the other names."
             )
-        return True
+        return names == 1
 
     def create_storage(self) -> None:
         """Creates the file, for its owner alone, unless it would lie on a network or in a read-only folder."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,14 +62,7 @@ class Balance(Stored):
     def has_room_for_amounts(self, takes: Mapping[str, float]) -> bool:
         """Whether a charge that takes these amounts stays within every limit."""
         limits = self.policy.amount_limits(self.budget)
-        return not self.closed and all(
-            limits[name].is_infinite()
-            or (
-                math.isfinite(amount)
-                and add_decimals_exactly(self._reserved_amount(name), shortest_decimal_of_float(amount)) <= limits[name]
-            )
-            for name, amount in takes.items()
-        )
+        return not self.closed and all(amount <= limits[name] for name, amount in self._amounts_after(takes).items())
 
     def remaining_amounts_phrase(self, takes: Mapping[str, float]) -> str:
         """A phrase with the rest and the limit of each amount that a charge takes.
@@ -86,31 +78,31 @@ class Balance(Stored):
     def charge_and_remainder_texts(self, takes: Mapping[str, float]) -> dict[str, tuple[str, str]]:
         """The charge and the rest of each amount that it takes, in digits that show which is larger."""
         limits = self.policy.amount_limits(self.budget)
-        rest = {
-            name: max(Decimal(0), subtract_decimals_exactly(limits[name], self._reserved_amount(name)))
-            for name in takes
-        }
-        return {name: demand_and_remainder_texts(more, rest[name], name) for name, more in takes.items()}
+        texts = {}
+        for name, more in takes.items():
+            rest = subtract_decimals_exactly(limits[name], self.reserved.get(name, Decimal(0)))
+            texts[name] = demand_and_remainder_texts(more, max(Decimal(0), rest), name)
+        return texts
 
     def balance_after_entry(self, body: Body) -> Balance:
         """The balance after an entry; charges only ever add."""
         if isinstance(body, Spending):
-            reserved = {
-                name: add_decimals_exactly(self._reserved_amount(name), require_nonnegative_amount(name, more))
-                for name, more in body.takes.items()
-            }
-            return replace(self, reserved={**self.reserved, **reserved})
+            return replace(self, reserved={**self.reserved, **self._amounts_after(body.takes)})
         if isinstance(body, Raised):
-            return replace(self, budget=_budget_with_float_epsilon(body.budget))
+            return replace(self, budget=replace(body.budget, epsilon=float(body.budget.epsilon)))
         return replace(self, closed=True) if isinstance(body, Closed) else self
 
     @classmethod
     def for_opened_account(cls, body: Opened) -> Balance:
         """The balance of an account that was just opened."""
-        return cls(budget=_budget_with_float_epsilon(body.budget), policy=body.policy, reserved={})
+        return cls(budget=replace(body.budget, epsilon=float(body.budget.epsilon)), policy=body.policy, reserved={})
 
-    def _reserved_amount(self, name: str) -> Decimal:
-        return self.reserved.get(name, Decimal(0))
+    def _amounts_after(self, takes: Mapping[str, float]) -> dict[str, Decimal]:
+        """The reserved amounts after a charge, of those that it takes."""
+        return {
+            name: add_decimals_exactly(self.reserved.get(name, Decimal(0)), require_nonnegative_amount(name, more))
+            for name, more in takes.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,15 +170,15 @@ class Attempts:
 
     def charge_entry_covering_attempt(self, trial: str, attempt: int) -> Entry:
         """The charge that an attempt was or will be started on; raises `ContractBroken` if no charge covers it."""
+        charges = list(zip(self.charges, self.bodies, strict=True))
+        covering = [entry for entry, body in charges if trial in body.trials][attempt - 1 : attempt]
         if (start := self.starts.get((trial, attempt))) is not None:
-            return next(entry for entry in self.charges if entry.digest == start.charge)
-        own = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if trial in body.trials]
-        if 0 < attempt <= len(own):
-            return own[attempt - 1]
-        bought = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if body.spares]
-        if not bought or self.number_of_spare_attempts < 0:
+            covering = [entry for entry in self.charges if entry.digest == start.charge]
+        elif not covering and self.number_of_spare_attempts >= 0:
+            covering = [entry for entry, body in charges if body.spares][-1:]
+        if not covering:
             raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
-        return bought[-1]
+        return covering[0]
 
     def final_end_record_of_attempt(self, trial: str, attempt: int) -> Mapping[str, Any] | None:
         """The final end of an attempt; None if it did not start, is running, or may resume from a checkpoint."""
@@ -195,11 +187,8 @@ class Attempts:
 
     def last_sessions_without_final_end(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every started attempt without a final end."""
-        return tuple(
-            key
-            for key in self._last_session_of_each_attempt()
-            if self.final_end_record_of_attempt(key[0], key[1]) is None
-        )
+        sessions = self._last_session_of_each_attempt()
+        return tuple(key for key in sessions if self.final_end_record_of_attempt(key[0], key[1]) is None)
 
     def last_sessions_without_recorded_end(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every attempt whose end is not recorded."""
@@ -268,11 +257,6 @@ class Statement:
         return any(entry.kind == Kind.OUTSIDE for entry in self.entries)
 
     @property
-    def sealed_charges(self) -> tuple[SealedCharge | None, ...]:
-        """What each charge says of sealed parts; None for one that may have read any unit."""
-        return sealed_charges_of_entries(self.entries)
-
-    @property
     def reserved_epsilon_and_delta(self) -> tuple[float, float]:
         """(epsilon, delta) that charges have reserved."""
         return self.policy.guaranteed_epsilon_and_delta(self.budget, self.balance.reserved)
@@ -282,17 +266,16 @@ class Statement:
         """(epsilon, delta) that later charges may still take; 0 for a closed account."""
         if self.balance.closed:
             return 0.0, 0.0
-        epsilon, delta = self.reserved_epsilon_and_delta
-
-        def left(limit: float, reserved: float) -> float:
-            rest = subtract_decimals_exactly(shortest_decimal_of_float(limit), shortest_decimal_of_float(reserved))
-            return float(max(Decimal(0), rest))
-
-        return left(self.budget.epsilon, epsilon), left(self.budget.delta, delta)
+        pairs = zip((self.budget.epsilon, self.budget.delta), self.reserved_epsilon_and_delta, strict=True)
+        epsilon, delta = (subtract_decimals_exactly(*map(shortest_decimal_of_float, pair)) for pair in pairs)
+        return float(max(Decimal(0), epsilon)), float(max(Decimal(0), delta))
 
     def attempts_of_plan(self, plan: str) -> Attempts:
         """A plan's attempts."""
-        return self._attempts_by_plan.get(plan) or Attempts.from_entries(())
+        if plan not in self._attempts_by_plan:
+            own = [entry for entry in self.entries if entry.plan == plan]
+            self._attempts_by_plan[plan] = Attempts.from_entries(own)
+        return self._attempts_by_plan[plan]
 
     def number_of_paid_attempts(self, plan: str, trial: str) -> int:
         """The number of attempts at a trial that the charges pay for, without spare attempts."""
@@ -307,13 +290,12 @@ class Statement:
         if self.balance.closed:
             return f"The account of {self.account} was closed; nothing more is charged on it."
         takes = self.policy.amounts_of_charge(cost, event)
-        amounts = {name: more for name, (more, _) in self.balance.charge_and_remainder_texts(takes).items()}
-        others = " and ".join(f"{name} {more}" for name, more in amounts.items() if name not in (EPSILON, DELTA))
+        costs = {EPSILON: epsilon_text_rounded_up(cost.epsilon), DELTA: delta_text_rounded_up(cost.delta)}
+        costs |= {name: more for name, (more, _) in self.balance.charge_and_remainder_texts(takes).items()}
+        divergence = f", which takes {DIVERGENCE} {costs[DIVERGENCE]}" if DIVERGENCE in costs else ""
         return (
-            f"This costs epsilon {amounts.get(EPSILON, epsilon_text_rounded_up(cost.epsilon))} at "
-            f"delta {amounts.get(DELTA, delta_text_rounded_up(cost.delta))}{', which takes ' if others else ''}{others}"
-            "; "
-            f"on {self.account} {self.balance.remaining_amounts_phrase(takes)} are left."
+            f"This costs epsilon {costs[EPSILON]} at delta {costs[DELTA]}{divergence}; on {self.account} "
+            f"{self.balance.remaining_amounts_phrase(takes)} are left."
         )
 
     def require_same_unit_and_neighbours(self, claim: Guarantee) -> None:
@@ -328,31 +310,29 @@ class Statement:
 
     def require_same_public_or_private(self, budget: Guarantee) -> None:
         """Refuses to mix private and public data: no guarantee can be given for data that were declared public."""
-        fixed = self.budget
-        if fixed.promises_nothing == budget.promises_nothing:
-            return
-        if budget.promises_nothing:
+        if self.budget.promises_nothing != budget.promises_nothing:
+            public = self.budget.promises_nothing
             raise BudgetRefused(
-                f"The account of {self.account} promises {fixed}: its data cannot be declared public "
-                "(dataset.public=true) afterwards."
+                f"The data of {self.account} were declared {'public' if public else 'private'} when its account was "
+                f"opened, and that stays: set dataset.public={str(public).lower()}."
             )
-        raise BudgetRefused(
-            f"The data of {self.account} were declared public when its account was opened: nothing private can be "
-            "said of them any more. Add dataset.public=true, or use another ledger."
-        )
 
     @cached_property
-    def _attempts_by_plan(self) -> Mapping[str, Attempts]:
-        by_plan: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            by_plan.setdefault(entry.plan, []).append(entry)
-        return {plan: Attempts.from_entries(entries) for plan, entries in by_plan.items()}
+    def _attempts_by_plan(self) -> dict[str, Attempts]:
+        return {}
 
 
 def sealed_charges_of_entries(entries: Sequence[Entry]) -> tuple[SealedCharge | None, ...]:
     """What the charges among these entries say of sealed parts; None for one that may have read any unit."""
     bodies = (read_body(entry) for entry in entries if entry.kind in SPENDING)
     return tuple(body.sealed if isinstance(body, Charged) else None for body in bodies)
+
+
+@turn_read_errors_into_refusal("the ledger", LedgerDamaged)
+def balance_of_account(lines: Lines, account: str) -> Balance | None:
+    """The balance after the account's last line; None if it was never opened."""
+    last = lines.last_line_of_account(account)
+    return None if last is None else Balance.from_json(last.balance)
 
 
 def append_line_with_balance(
@@ -362,11 +342,9 @@ def append_line_with_balance(
 
     Raises `LedgerDamaged` if that account has no line.
     """
+    before = before or balance_of_account(lines, account)
     if before is None:
-        last = lines.last_line_of_account(account)
-        if last is None:
-            raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
-        before = Balance.from_json(last.balance)
+        raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
     after = before.balance_after_entry(body).to_json()
     return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after)
 
@@ -374,8 +352,3 @@ def append_line_with_balance(
 def limit_text(name: str, limit: Decimal) -> str:
     """The limit of an amount, digit by digit as a user typed it; a divergence is computed, so rounded down."""
     return epsilon_text_rounded_down(limit) if name == DIVERGENCE else text_with_all_digits(limit)
-
-
-def _budget_with_float_epsilon(budget: Guarantee) -> Guarantee:
-    """A budget in the form that balances store: its epsilon is a float, whatever was typed."""
-    return replace(budget, epsilon=float(budget.epsilon))

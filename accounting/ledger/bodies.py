@@ -171,8 +171,7 @@ def _check_one_line_note(name: str, note: str) -> None:
     if not has_only_visible_characters(note):
         raise ValueError(
             f"Expected {name}={escape_invisible_characters(note)} to be one line without control and bidirectional "
-            "characters: a terminal "
-            "would obey them."
+            "characters: a terminal would obey them."
         )
 
 
@@ -332,15 +331,13 @@ def body_from_json(kind: str, form: Mapping[str, Any]) -> Body:
 
 def require_spending_body(entry: Entry) -> Spending:
     """The body of an entry that takes something out of the account; raises `LedgerDamaged` for other entries."""
-    body = read_body(entry)
-    if not isinstance(body, Spending):
+    if not isinstance(body := read_body(entry), Spending):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge, got {entry.kind}.")
     return body
 
 
 def require_plan_charge_body(entry: Entry) -> Charged:
     """The body of a plan's charge; raises `LedgerDamaged` for other entries."""
-    body = require_spending_body(entry)
-    if not isinstance(body, Charged):
+    if not isinstance(body := read_body(entry), Charged):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge of a plan, got {entry.kind}.")
     return body

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from functools import partial
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
@@ -43,26 +44,6 @@ _EXACT = Context(prec=1000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact])
 """Holds any sum of floats: they have digits from 1e308 down to 1e-340."""
 
 
-class Policy(Protocol):
-    """How an account counts: its amounts, their limits under a budget, and the amounts that a charge takes."""
-
-    @property
-    def name(self) -> str:
-        """How commands and reports call it."""
-
-    def amount_limits(self, budget: Guarantee) -> Amounts:
-        """The limit of each amount; raises `BadInput` if the budget cannot be split as declared."""
-
-    def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
-        """The amounts that a charge of `cost` takes; `event` is its event, None if only the cost is known."""
-
-    def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
-        """(epsilon, delta) that the reserved amounts imply: at most the budget, unless more was recorded."""
-
-    def budget_sharing_sentence(self, budget: Guarantee) -> str:
-        """One sentence on how sweeps share the budget, its delta included."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Addition:
     """Basic composition: epsilons add up, and deltas add up.
@@ -75,21 +56,21 @@ class Addition:
     name: ClassVar[str] = "addition"
 
     def amount_limits(self, budget: Guarantee) -> Amounts:
-        """The budget itself; a vacuous budget has no limits."""
+        """The limit of each amount: the budget itself; a vacuous budget has no limits."""
         if budget.promises_nothing:
             return dict.fromkeys((EPSILON, DELTA), Decimal("Infinity"))
         return {EPSILON: shortest_decimal_of_float(budget.epsilon), DELTA: shortest_decimal_of_float(budget.delta)}
 
     def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
-        """The cost itself."""
+        """The amounts that a charge of `cost` takes: the cost itself. `event` is its event, None if it is not known."""
         return {EPSILON: cost.epsilon, DELTA: cost.delta}
 
     def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
-        """The sums of epsilons and of deltas."""
-        return _reserved_epsilon_and_delta(reserved)
+        """(epsilon, delta) that the reserved amounts imply: the sums of both."""
+        return float_rounded_up(reserved.get(EPSILON, Decimal(0))), float_rounded_up(reserved.get(DELTA, Decimal(0)))
 
     def budget_sharing_sentence(self, budget: Guarantee) -> str:
-        """Every sweep takes its own delta."""
+        """One sentence on how sweeps share the budget: every sweep takes its own delta."""
         if budget.promises_nothing:
             return "The data were declared public, so no budget limits their use."
         return (
@@ -122,9 +103,8 @@ class RenyiFilter(Checked):
         if self._epsilon_conversion_term >= self.epsilon:
             raise ValueError(
                 f"Expected epsilon={text_with_all_digits(self.epsilon)} > "
-                f"{epsilon_text_rounded_up(self._epsilon_conversion_term)}, "
-                "which the conversion "
-                f"from order {self.order:g} at delta={text_with_all_digits(self.delta)} takes before anything runs."
+                f"{epsilon_text_rounded_up(self._epsilon_conversion_term)}, which the conversion from order "
+                f"{self.order:g} at delta={text_with_all_digits(self.delta)} takes before anything runs."
             )
 
     @property
@@ -133,32 +113,28 @@ class RenyiFilter(Checked):
         return f"Renyi filter of order {self.order:g}"
 
     def amount_limits(self, budget: Guarantee) -> Amounts:
-        """The divergence that converts to the filter's part, and the rest of the budget."""
+        """The divergence that converts to the filter's part, and the rest of the budget.
+
+        Raises `BadInput` if the budget cannot be split as declared.
+        """
         if budget.promises_nothing:
             raise BadInput("Expected policy=addition for data declared public: a filter has nothing to promise there.")
-        others = (
-            subtract_decimals_exactly(
-                shortest_decimal_of_float(budget.epsilon), shortest_decimal_of_float(self.epsilon)
-            ),
-            subtract_decimals_exactly(shortest_decimal_of_float(budget.delta), shortest_decimal_of_float(self.delta)),
-        )
+        pairs = ((budget.epsilon, self.epsilon), (budget.delta, self.delta))
+        others = [subtract_decimals_exactly(*map(shortest_decimal_of_float, pair)) for pair in pairs]
         if min(others) < 0:
             raise BadInput(
-                f"Expected budget.epsilon={text_with_all_digits(budget.epsilon)} and "
-                f"budget.delta={text_with_all_digits(budget.delta)} to "
-                f"hold the filter's part, {text_with_all_digits(self.epsilon)} and {text_with_all_digits(self.delta)}."
+                f"Expected the budget, {budget}, to hold the filter's part, {text_with_all_digits(self.epsilon)} and "
+                f"{text_with_all_digits(self.delta)}."
             )
         divergence = shortest_decimal_of_float(math.nextafter(self.epsilon - self._epsilon_conversion_term, 0))
         return {DIVERGENCE: divergence, EPSILON: others[0], DELTA: others[1]}
 
     def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
         """The divergence of the event if a bound on it is known, else the cost."""
-        if event is None:
-            return _amounts_of_claimed_cost(cost)
-        try:
-            return {DIVERGENCE: self.renyi_divergence_of_event(event, cost)}
-        except UnsupportedEvent:
-            return _amounts_of_claimed_cost(cost)
+        with suppress(UnsupportedEvent):
+            if event is not None:
+                return {DIVERGENCE: self.renyi_divergence_of_event(event, cost)}
+        return Addition().amounts_of_charge(cost, event)
 
     def renyi_divergence_of_event(self, event: PlanEvent, cost: Guarantee) -> float:
         """An upper bound: the larger of the divergences for training and for held-out records.
@@ -176,21 +152,18 @@ class RenyiFilter(Checked):
     def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The converted divergence, if there is any, plus the sums of the others."""
         divergence = float_rounded_up(reserved.get(DIVERGENCE, Decimal(0)))
-        others = _reserved_epsilon_and_delta(reserved)
+        others = Addition().guaranteed_epsilon_and_delta(budget, reserved)
         if divergence == 0:
             return others
         return max(0.0, divergence + self._epsilon_conversion_term) + others[0], self.delta + others[1]
 
     def budget_sharing_sentence(self, budget: Guarantee) -> str:
         """Says that plans with a divergence share one delta."""
-        others = self.amount_limits(budget)
+        own = f"epsilon {text_with_all_digits(self.epsilon)} and one delta {text_with_all_digits(self.delta)}"
+        others = " and ".join(text_with_all_digits(self.amount_limits(budget)[name]) for name in (EPSILON, DELTA))
         return (
-            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {text_with_all_digits(self.epsilon)} "
-            "and one "
-            "delta "
-            f"{text_with_all_digits(self.delta)}; every other charge takes its own out of "
-            f"{text_with_all_digits(others[EPSILON])} and "
-            f"{text_with_all_digits(others[DELTA])}."
+            f"Plans with a Renyi divergence at order {self.order:g} share {own}; every other charge takes its own out "
+            f"of {others}."
         )
 
     @property
@@ -199,10 +172,13 @@ class RenyiFilter(Checked):
         return math.log1p(-1 / self.order) - (math.log(self.delta) + math.log(self.order)) / (self.order - 1)
 
 
+Policy = Addition | RenyiFilter
+"""How an account counts: its amounts, their limits under a budget, and the amounts that a charge takes."""
+
+
 def policy_to_json(policy: Policy) -> dict[str, Any]:
     """`{"kind": tag, **fields}`, as ledgers store it."""
-    fields: dict[str, Any] = asdict(policy)  # type: ignore[call-overload]
-    return {KIND: tag_of_class(type(policy))} | fields
+    return {KIND: tag_of_class(type(policy))} | asdict(policy)
 
 
 def policy_from_config(config: Mapping[str, Any]) -> Policy:
@@ -235,15 +211,7 @@ def subtract_decimals_exactly(left: Decimal, right: Decimal) -> Decimal:
     return left if left.is_infinite() else _EXACT.subtract(left, right)
 
 
-def _reserved_epsilon_and_delta(reserved: Amounts) -> tuple[float, float]:
-    return float_rounded_up(reserved.get(EPSILON, Decimal(0))), float_rounded_up(reserved.get(DELTA, Decimal(0)))
-
-
 def float_rounded_up(amount: Decimal) -> float:
     """The nearest float to the amount, or the next one above it if the nearest is written as less."""
     near = float(amount)
     return near if shortest_decimal_of_float(near) >= amount else math.nextafter(near, math.inf)
-
-
-def _amounts_of_claimed_cost(cost: Guarantee) -> Mapping[str, float]:
-    return {EPSILON: cost.epsilon, DELTA: cost.delta}

@@ -75,12 +75,13 @@ class Fingerprint(Stored):
     files: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "files", tuple(self.files))
         for name, digests in (("key_id", (self.key_id,)), ("files", self.files)):
-            if not digests or not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests):
-                raise ValueError(f"Expected {name}={getattr(self, name)!r} of 64 hexadecimal digits each.")
-        if list(self.files) != sorted(set(self.files)):
-            raise ValueError(f"Expected files={self.files!r} to be distinct and in rising order.")
+            whole = all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests)
+            if not digests or not whole or list(digests) != sorted(set(digests)):
+                got = getattr(self, name)
+                raise ValueError(
+                    f"Expected {name}={got!r} of 64 hexadecimal digits each, distinct and in rising order."
+                )
 
     def relation_to_other(self, other: Fingerprint) -> Relation:
         """The relation of two data sets; it is symmetric."""
@@ -110,19 +111,16 @@ def message_about_new_data_or_none(
     if Relation.SAME in own:
         return None
     if any(relation is Relation.OTHER_KEY for _, relation in relations):
-        raise BadInput(_KEY_NEEDED.format(path=Key.user_key_path(), ledger=ledger, instead="it is another one"))
+        raise missing_key_error(ledger, "it is another one")
     return f"The data of {account} are not those that were charged before; they are charged to it too." if own else ""
 
 
-def missing_key_error(ledger: str) -> BadInput:
-    """The error for a lost key by which a ledger recognises its data sets."""
-    return BadInput(_KEY_NEEDED.format(path=Key.user_key_path(), ledger=ledger, instead="there is none"))
-
-
-_KEY_NEEDED = (
-    "Expected {path} to be the key that the data sets of {ledger} are recognised by; {instead}. Put back a copy of it, "
-    "or set DPSWEEP_KEY."
-)
+def missing_key_error(ledger: str, instead: str = "there is none") -> BadInput:
+    """The error for a key that is not the one by which a ledger recognises its data sets; `instead` says what is."""
+    return BadInput(
+        f"Expected {Key.user_key_path()} to be the key that the data sets of {ledger} are recognised by; {instead}. "
+        "Put back a copy of it, or set DPSWEEP_KEY."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +176,21 @@ class Key:
 
         Errors: `BadInput`, one sentence, as in `read`, or if the file cannot be created.
         """
-        return cls.read(path) or cls._create_key_file_or_read_existing(path)
+        if (key := cls.read(path)) is not None:
+            return key
+        what = f"Expected {path.parent} to be a place for a key"
+        with turn_file_errors_into_refusal(BadInput, what, "; DPSWEEP_KEY names another file"):
+            make_folder_and_missing_parents(path.parent)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
+                partial.write(f"{secrets.token_hex(KEY_BYTES)}\n".encode())
+                partial.flush()
+                os.fsync(partial.fileno())
+                with suppress(FileExistsError):  # another process was first
+                    os.link(partial.name, path)
+            flush_folder(path.parent)
+        if (key := cls.read(path)) is None:
+            raise BadInput(f"Expected the key {path} to stay where it was put.")
+        return key
 
     @classmethod
     def read(cls, path: Path) -> Key | None:
@@ -196,27 +208,9 @@ class Key:
             raise BadInput(f"Expected the key {path} to be closed to others, got mode={mode:04o}: chmod 600 {path}")
         if _DIGEST.fullmatch(line := text.decode("ascii", "replace").strip()) is None:
             raise BadInput(
-                f"Expected the key {path} to be {2 * KEY_BYTES} hexadecimal digits, got {len(text)} bytes of another "
-                f"kind: put back a copy of it, or set DPSWEEP_KEY; another key recognises no data set."
+                f"Expected the key {path} to be 64 hexadecimal digits, got {len(text)} bytes: put back a copy of it."
             )
         return cls(secret=bytes.fromhex(line))
-
-    @classmethod
-    def _create_key_file_or_read_existing(cls, path: Path) -> Key:
-        """Writes a whole new key unless another process was first, and reads the file."""
-        what = f"Expected {path.parent} to be a place for a key"
-        with turn_file_errors_into_refusal(BadInput, what, "; DPSWEEP_KEY names another file"):
-            make_folder_and_missing_parents(path.parent)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
-                partial.write(f"{secrets.token_hex(KEY_BYTES)}\n".encode())
-                partial.flush()
-                os.fsync(partial.fileno())
-                with suppress(FileExistsError):
-                    os.link(partial.name, path)
-            flush_folder(path.parent)
-        if (key := cls.read(path)) is None:
-            raise BadInput(f"Expected the key {path} to stay where it was put.")
-        return key
 
     def _keyed_digest(self, use: bytes, message: bytes) -> str:
         """The keyed digest of a message; different uses never share a digest."""

@@ -36,6 +36,7 @@ from dpsweep.accounting.ledger.account import (
     Balance,
     Statement,
     append_line_with_balance,
+    balance_of_account,
     sealed_charges_of_entries,
 )
 from dpsweep.accounting.ledger.bodies import (
@@ -117,10 +118,8 @@ class Ledger:
     def open_account(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
         """Opens a new account and records its budget, neighbours and policy."""
         with self._write_transaction_creating_ledger(account) as lines:
-            if (last := lines.last_line_of_account(account)) is not None:
-                raise BadInput(
-                    f"Expected account={account} to be new; it is open with {_balance_in_entry(last).budget}."
-                )
+            if (balance := balance_of_account(lines, account)) is not None:
+                raise BadInput(f"Expected account={account} to be new; it is open with {balance.budget}.")
             return _append_account_opening(lines, account, budget, policy)
 
     def open_account_or_check_budget(self, account: str, budget: Guarantee) -> Statement:
@@ -132,10 +131,9 @@ class Ledger:
         statement = self.open_account_or_check_neighbours(account, budget)
         if budget not in statement.recorded_budgets:
             raise BadInput(
-                f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
-                f"To raise it on the record: dpsweep budget raise dataset={account} "
-                f"budget.epsilon={text_with_all_digits(budget.epsilon)} "
-                f"budget.delta={text_with_all_digits(budget.delta)}"
+                f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. To "
+                f"raise it: dpsweep budget raise dataset={account} budget.epsilon="
+                f"{text_with_all_digits(budget.epsilon)} budget.delta={text_with_all_digits(budget.delta)}"
             )
         return statement
 
@@ -414,7 +412,7 @@ def _append_account_opening(lines: Lines, account: str, budget: Guarantee, polic
 
 @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
 def _account_and_fingerprint_pairs(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
-    known = [(entry.account, read_body(entry)) for entry in lines.lines_of_kind(Kind.DATA)]
+    known = [(entry.account, read_body(entry)) for entry in lines.entries(kind=Kind.DATA)]
     return tuple((account, body.data) for account, body in known if isinstance(body, bodies.Recognised))
 
 
@@ -425,12 +423,6 @@ def _statement_from_lines(lines: Lines, account: str, plan: str | None = None) -
 
 
 def _account_balance(lines: Lines, account: str) -> Balance:
-    last = lines.last_line_of_account(account)
-    if last is None:
+    if (balance := balance_of_account(lines, account)) is None:
         raise BadInput(_NOT_OPEN.format(account=account))
-    return _balance_in_entry(last)
-
-
-@turn_read_errors_into_refusal("the ledger", LedgerDamaged)
-def _balance_in_entry(entry: Entry) -> Balance:
-    return Balance.from_json(entry.balance)
+    return balance

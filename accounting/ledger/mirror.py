@@ -34,7 +34,12 @@ from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missi
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.bodies import LedgerIdentity
 from dpsweep.accounting.team_folder import mode_with_group
-from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, turn_file_errors_into_refusal
+from dpsweep.accounting.validation import (
+    DAMAGE,
+    exception_as_short_line,
+    turn_file_errors_into_refusal,
+    turn_read_errors_into_refusal,
+)
 
 PRIVATE = 0o600
 ENDING = ".jsonl"
@@ -63,12 +68,9 @@ class Mirror:
 
         Whoever writes opens the file too, and is refused.
         """
-        try:
-            with self.path.open("rb") as stream:
-                _, last = _end_of_whole_lines(stream)
-        except OSError:
-            return End()
-        return self._end_of_line(last)
+        with suppress(OSError), self.path.open("rb") as stream:
+            return self._end_of_line(_end_of_whole_lines(stream)[1])
+        return End()
 
     def rows(self) -> list[Row]:
         """All lines; raises `LedgerDamaged` if one was altered or does not follow from the line before."""
@@ -177,15 +179,10 @@ class KnownPlace(Stored):
     @classmethod
     def read(cls, path: Path) -> KnownPlace | None:
         """What a file says, None if it cannot be read; whoever writes is refused then."""
-        try:
+        what = f"{path}, the note of which ledger lay at a place (delete it if the ledger there is the right one),"
+        with suppress(OSError), turn_read_errors_into_refusal(what, LedgerDamaged):
             return cls.from_json(json.loads(path.read_text()))
-        except OSError:
-            return None
-        except DAMAGE as cause:
-            raise LedgerDamaged(
-                f"What this machine remembers of a ledger's place cannot be read ({exception_as_short_line(cause)}). "
-                f"Where you know that the ledger there is the right one, delete {path}."
-            ) from cause
+        return None
 
     def remember(self) -> None:
         """Writes the file, if it says something else."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.hash_chain import End, Entry, Kind, Lines, random_ledger_identity
+from dpsweep.accounting.chain.hash_chain import SPENDING, End, Entry, Kind, Lines, random_ledger_identity
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, LedgerOpenedMeanwhile
@@ -36,37 +36,29 @@ from dpsweep.accounting.ledger.mirror import (
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.validation import turn_file_errors_into_refusal, turn_read_errors_into_refusal
 
-FREE = (
-    *(Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST),
-    Kind.MIRROR,
-)
-"""Kinds of entries that leave the balance unchanged."""
+CHANGES = (Kind.OPEN, Kind.RAISE, Kind.CLOSE, *SPENDING)
+"""Kinds of entries that change the balance."""
 
 
 def count_verified_entries(lines: Lines, name: str) -> int:
     """The number of entries; checks that each is whole and that its balance follows from the entries before it."""
-    with turn_read_errors_into_refusal(f"the ledger {name}", LedgerDamaged):
-        return _count_verified_entries(lines, name)
-
-
-def _count_verified_entries(lines: Lines, name: str) -> int:
     balances: dict[str, tuple[Mapping[str, Any], Balance]] = {}
     count = 0
-    for entry in lines.iterate_verified_lines():
-        count += 1
-        known = balances.get(entry.account)
-        if known is not None and entry.kind in FREE and entry.balance == known[0]:
-            continue
-        body = read_body(entry)
-        if known is None and isinstance(body, Opened):
-            after = Balance.for_opened_account(body)
-        elif known is not None and not isinstance(body, Opened):
-            after = known[1].balance_after_entry(body)
-        else:
-            raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
-        if after.to_json() != entry.balance:
-            raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
-        balances[entry.account] = (entry.balance, after)
+    with turn_read_errors_into_refusal(f"the ledger {name}", LedgerDamaged):
+        for entry in lines.iterate_verified_lines():
+            count, known = entry.seq, balances.get(entry.account)
+            if known is not None and entry.kind not in CHANGES and entry.balance == known[0]:
+                continue
+            body = read_body(entry)
+            if known is None and isinstance(body, Opened):
+                after = Balance.for_opened_account(body)
+            elif known is not None and not isinstance(body, Opened):
+                after = known[1].balance_after_entry(body)
+            else:
+                raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
+            if after.to_json() != entry.balance:
+                raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
+            balances[entry.account] = (entry.balance, after)
     return count
 
 
@@ -157,7 +149,7 @@ class MirroredChain:
             with self.chain.read_transaction() as lines:
                 mirrors = self._mirrors_of(lines)
         except LedgerDamaged:
-            mirrors = tuple(map(own_mirror, self._identities_known_here()))
+            mirrors = tuple(map(own_mirror, self._identities_known_here().values()))
         return tuple(mirror for mirror in mirrors if mirror.exists())
 
     def verify_and_count_entries(self, ends: Sequence[End]) -> int:
@@ -168,8 +160,7 @@ class MirroredChain:
                 if end.entries and (lines is None or not lines.contains_chain_end(end)):
                     raise LedgerDamaged(
                         f"The ledger {self.chain.name} does not have entry {end.entries} as a receipt remembers it: it "
-                        "lost lines, or another one was put in its place. Put back the copy that has them, or set "
-                        "DPSWEEP_LEDGER to the right one."
+                        "lost lines, or is another one. Put back the copy that has them, or set DPSWEEP_LEDGER to it."
                     )
         return count
 
@@ -215,17 +206,17 @@ class MirroredChain:
         if self.chain.file is None:
             return named
         identity = None if lines is None else lines.identity_in_first_line()
-        known = [own_mirror(one) for one in ([identity] if identity else self._identities_known_here())]
+        known = [own_mirror(one) for one in ([identity] if identity else self._identities_known_here().values())]
         return tuple(one for one in known if one.exists() or (lines is not None and _has_enrolled(lines))) + named
 
-    def _identities_known_here(self) -> list[str]:
-        known = [KnownPlace.read(KnownPlace.path_of(place)) for place in self.chain.places]
-        return [one.identity for one in known if one is not None]
+    def _identities_known_here(self) -> dict[Path, str]:
+        """The identities of the ledgers that lay last at the places of this one, by the file that says so."""
+        known = {path: KnownPlace.read(path) for path in map(KnownPlace.path_of, self.chain.places)}
+        return {path: one.identity for path, one in known.items() if one is not None}
 
     def _require_known_identity(self, identity: str | None) -> None:
-        for place in self.chain.places:
-            known = KnownPlace.read(path := KnownPlace.path_of(place))
-            if known is not None and known.identity != identity:
+        for path, known in self._identities_known_here().items():
+            if known != identity:
                 raise LedgerDamaged(
                     f"The ledger {self.chain.name} is not the one that this machine remembers there: another one was "
                     "put in its place, or it was lost. Set DPSWEEP_LEDGER to the right one, or put back a copy of it; "
@@ -291,6 +282,6 @@ def _has_enrolled(lines: Lines) -> bool:
 
 
 def _mirror_lines(lines: Lines) -> Iterator[tuple[Entry, Mirrored]]:
-    for entry in lines.lines_of_kind(Kind.MIRROR):
+    for entry in lines.entries(kind=Kind.MIRROR):
         if isinstance(body := read_body(entry), Mirrored):
             yield entry, body

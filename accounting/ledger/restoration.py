@@ -23,7 +23,7 @@ from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.durable_files import flush_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.account import Attempts, Balance, append_line_with_balance
+from dpsweep.accounting.ledger.account import Attempts, Balance, append_line_with_balance, balance_of_account
 from dpsweep.accounting.ledger.bodies import (
     Body,
     Closed,
@@ -38,6 +38,7 @@ from dpsweep.accounting.ledger.bodies import (
     Started,
     read_body,
 )
+from dpsweep.accounting.ledger.composition_policy import Policy
 from dpsweep.accounting.ledger.mirror import Mirror, rows_beyond
 from dpsweep.accounting.ledger.mirrored_chain import MirroredChain, count_verified_entries, void_open_attempts
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
@@ -80,21 +81,19 @@ def _charge_lost_entries(lines: Lines, lost: list[Entry]) -> Iterator[str]:
     """Charges each lost entry that no line stands for, and says again what others of them say."""
     known = {row["digest"] for row in lines.rows_after_number(0)}
     known |= {
-        body.line for entry in lines.lines_of_kind(Kind.RESTORED) if isinstance(body := read_body(entry), Restored)
+        body.line for entry in lines.entries(kind=Kind.RESTORED) if isinstance(body := read_body(entry), Restored)
     }
     for entry in lost:
-        lost_body, last = read_body(entry), lines.last_line_of_account(entry.account)
-        balance = None if last is None else Balance.from_json(last.balance)
+        lost_body, balance = read_body(entry), balance_of_account(lines, entry.account)
         if isinstance(lost_body, Opened):
             if balance is None:
                 opened = Balance.for_opened_account(lost_body)
                 append_line_with_balance(lines, entry.account, lost_body, before=opened)
                 yield f"{entry.account}: opened again."
-            elif balance.policy != lost_body.policy or _neighbours(balance) != _neighbours(lost_body):
+            elif _terms(balance) != _terms(lost_body):
                 raise BadInput(
-                    f"Expected account={entry.account} to have {lost_body.budget.adjacency.value} neighbours, unit "
-                    f"{lost_body.budget.unit}, and the policy that the mirror has; it was opened anew otherwise. Put "
-                    "this ledger aside first."
+                    f"Expected account={entry.account} to have the neighbours, the unit and the policy that the mirror "
+                    "has; it was opened anew otherwise. Put this ledger aside first."
                 )
             continue
         if balance is None:
@@ -109,8 +108,8 @@ def _charge_lost_entries(lines: Lines, lost: list[Entry]) -> Iterator[str]:
             append_line_with_balance(lines, entry.account, again, plan=entry.plan, before=balance)
 
 
-def _neighbours(account: Balance | Opened) -> tuple[Adjacency, str]:
-    return account.budget.adjacency, account.budget.unit
+def _terms(account: Balance | Opened) -> tuple[Policy, Adjacency, str]:
+    return account.policy, account.budget.adjacency, account.budget.unit
 
 
 def _restored(lost: Spending, entry: Entry) -> Restored:
@@ -140,7 +139,7 @@ def _body_to_say_again(lines: Lines, entry: Entry, lost: Body, balance: Balance)
 
 def _use_up_attempts(lines: Lines) -> str:
     """Starts and ends every attempt that is paid for and has not ended; returns a sentence with their number."""
-    plans = list(dict.fromkeys((entry.account, entry.plan) for entry in lines.lines_of_kind(Kind.CHARGE)))
+    plans = list(dict.fromkeys((entry.account, entry.plan) for entry in lines.entries(kind=Kind.CHARGE)))
     used = 0
     for account, plan in plans:
         attempts = Attempts.from_entries(lines.lines_of_account(account, plan))

@@ -9,6 +9,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import sealed_charges_of_entries
 from dpsweep.accounting.ledger.bodies import Charged, body_from_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
@@ -68,7 +69,7 @@ def test_no_part_is_fresh_once_a_charge_may_have_read_any_unit(
 
 def test_no_part_is_fresh_after_a_cost_from_outside(book: Ledger) -> None:
     book.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=1e-9), "a study")
-    assert book.statement("digits").sealed_charges == (None,)
+    assert sealed_charges_of_entries(book.statement("digits").entries) == (None,)
     with pytest.raises(BadInput, match="none is left"):
         charge(book, ASKED)
 

@@ -54,8 +54,8 @@ def test_a_finite_account_takes_no_charge_that_protects_nobody(ledger: Ledger) -
 @pytest.mark.parametrize(
     ("fixed", "asked", "said"),
     [
-        (PROMISE, NOTHING, r"promises epsilon 8\.000 .*: its data cannot be declared public"),
-        (NOTHING, PROMISE, r"were declared public .*: nothing private can be said of them any more"),
+        (PROMISE, NOTHING, "were declared private .* dataset.public=false"),
+        (NOTHING, PROMISE, "were declared public .* dataset.public=true"),
     ],
     ids=["once private", "once public"],
 )
