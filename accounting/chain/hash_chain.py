@@ -88,9 +88,6 @@ class Entry:
 ROLE = "role "
 """How the writer of a line begins that a database role wrote; what a process says of itself begins otherwise."""
 
-GENESIS = "0" * 64
-"""The head of a chain without a line."""
-
 IDENTITY = re.compile(r"[0-9a-f]{32,64}")
 """The form of a ledger's identity."""
 
@@ -120,10 +117,10 @@ class Row(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class End(Stored):
-    """The end of a chain: its number of lines, and the digest of its last line."""
+    """The end of a chain: its number of lines, and the digest of its last line, zeros without a line."""
 
     entries: Count = 0
-    head: str = GENESIS
+    head: str = "0" * 64
 
 
 class DatabaseSession(Protocol):

@@ -181,15 +181,9 @@ class SqliteFile:
         otherwise = databases.OUT_OF_REACH if isinstance(cause, sqlite3.OperationalError) else databases.DAMAGED
         fault = _FAULTS.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, otherwise)
         sentence = first_line_of_error(cause)
-        if fault is databases.OUT_OF_REACH and _is_disk_full(self.file.parent):
+        if fault is databases.OUT_OF_REACH and shutil.disk_usage(self.file.parent).free < SPARE_BYTES:
             sentence += "; no space is left on its disk"  # SQLite says no more than an input or output error
         return fault.format(sentence)
-
-
-def _is_disk_full(folder: Path) -> bool:
-    with suppress(OSError):
-        return shutil.disk_usage(folder).free < SPARE_BYTES
-    return False
 
 
 def _resolve_links(place: str | Path) -> Path:

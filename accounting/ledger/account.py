@@ -238,8 +238,7 @@ class Statement:
     @property
     def recorded_budgets(self) -> tuple[Guarantee, ...]:
         """The budget that the account was opened with, and every raise since."""
-        bodies = [read_body(entry) for entry in self.entries if entry.kind in (Kind.OPEN, Kind.RAISE)]
-        return tuple(body.budget for body in bodies if isinstance(body, (Opened, Raised)))
+        return tuple(body.budget for body in map(read_body, self.entries) if isinstance(body, (Opened, Raised)))
 
     @property
     def charges(self) -> tuple[Entry, ...]:

@@ -281,7 +281,6 @@ def _has_enrolled(lines: Lines) -> bool:
     return lines.writer in own or ((first := lines.first_line()) is not None and lines.writer == first.who)
 
 
-def _mirror_lines(lines: Lines) -> Iterator[tuple[Entry, Mirrored]]:
-    for entry in lines.entries(kind=Kind.MIRROR):
-        if isinstance(body := read_body(entry), Mirrored):
-            yield entry, body
+def _mirror_lines(lines: Lines) -> list[tuple[Entry, Mirrored]]:
+    entries = lines.entries(kind=Kind.MIRROR)
+    return [(entry, body) for entry in entries if isinstance(body := read_body(entry), Mirrored)]

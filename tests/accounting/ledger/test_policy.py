@@ -96,7 +96,7 @@ def test_a_charge_too_small_for_the_digits_of_a_float_still_counts() -> None:
 def test_what_is_no_finite_number_is_never_admitted() -> None:
     for policy, name in ((Addition(), EPSILON), (FILTER, DIVERGENCE)):
         assert not opened(policy).has_room_for_amounts({name: float("inf")})
-        with pytest.raises(ValueError, match="epsilon=nan|divergence=nan"):
+        with pytest.raises(ValueError, match=f"{name}=nan"):
             opened(policy).has_room_for_amounts({name: float("nan")})
 
 
