@@ -25,7 +25,7 @@ import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import FOLDER, make_private_folder_durably, write_json
@@ -39,15 +39,6 @@ LAUNCH_FILE = "launch.json"
 LAST_FOLDER_FILE = "folder.json"
 """Where the plan was run last."""
 
-FEATURES = "frozen-features"
-"""The folder beside the stores of all ledgers."""
-
-RECORD_HASHES = "record-hashes"
-"""The folder beside the stores of all ledgers, of what a pass over large files found."""
-
-DEVICES = "devices"
-"""The folder beside the stores of all ledgers, of the locks of GPUs."""
-
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
 """The environment variable that names the folder of private stores."""
 
@@ -56,6 +47,17 @@ HANDED_OVER = "handed-over"
 
 NONCE_BYTES = 16
 PRIVATE = 0o600
+
+
+@dataclass(frozen=True)
+class PathFromRoot:
+    """A path by its name in the folder `root` of the object that has it, or in one so many levels above."""
+
+    name: str
+    above: int = 0
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        return Path([folder.root, *folder.root.parents][self.above], self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,15 @@ class PrivateStore:
 
     root: Path
 
+    features_folder = PathFromRoot("frozen-features", above=2)
+    """The folder of the frozen features of records, which all plans and ledgers of a user share."""
+
+    record_hashes_folder = PathFromRoot("record-hashes", above=2)
+    """The folder of what a pass over large files of records found, which all plans and ledgers of a user share."""
+
+    device_leases_folder = PathFromRoot("devices", above=2)
+    """The folder of the locks by which all sweeps of a user lease GPUs."""
+
     @classmethod
     def for_plan(cls, ledger: Ledger, account: str, plan: str) -> PrivateStore:
         """The store of a plan that is charged to an account of this ledger.
@@ -110,21 +121,6 @@ class PrivateStore:
     def from_record_folder(cls, record: Path) -> PrivateStore:
         """The store that holds a trial's record."""
         return cls(root=record.parents[1])
-
-    @property
-    def features_folder(self) -> Path:
-        """The folder of the frozen features of records, which all plans and ledgers of a user share."""
-        return self.root.parents[1] / FEATURES
-
-    @property
-    def record_hashes_folder(self) -> Path:
-        """The folder of what a pass over large files of records found, which all plans and ledgers of a user share."""
-        return self.root.parents[1] / RECORD_HASHES
-
-    @property
-    def device_leases_folder(self) -> Path:
-        """The folder of the locks by which all sweeps of a user lease GPUs."""
-        return self.root.parents[1] / DEVICES
 
     @property
     def script_inputs_folder(self) -> Path:

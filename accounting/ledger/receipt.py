@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import Entry
@@ -103,17 +104,14 @@ class Receipt(Stored):
         place = store.trial_place_from_files_folder(files)
         make_private_folder_durably(place.record)
         for folder in (place.files, place.record):
-            receipt._create_claim(folder)
+            try:
+                append_bytes(_claim_path(folder, receipt.attempt, receipt.resume), receipt.launch.encode(), create=True)
+            except FileExistsError:
+                raise ReceiptUsed(
+                    f"Attempt {receipt.attempt} at trial {trial} was already used; another one needs another charge."
+                ) from None
+            flush_folder(folder)
         return receipt
-
-    def _create_claim(self, folder: Path) -> None:
-        try:
-            append_bytes(_claim_path(folder, self.attempt, self.resume), self.launch.encode(), create=True)
-        except FileExistsError:
-            raise ReceiptUsed(
-                f"Attempt {self.attempt} at trial {self.trial} was already used; another attempt needs another charge."
-            ) from None
-        flush_folder(folder)
 
     @classmethod
     def read(cls, folder: Path) -> Receipt | None:
@@ -128,26 +126,19 @@ class Receipt(Stored):
             ) from cause
 
     @staticmethod
-    def is_attempt_claimed(folder: Path, attempt: int) -> bool:
-        """Whether a worker has ever started this attempt, by the claims in a trial's folder or in its record."""
-        return _claim_path(folder, attempt, 0).exists()
-
-    @staticmethod
-    def is_session_claimed(folder: Path, attempt: int, resume: int) -> bool:
-        """Whether a worker has started this session of an attempt, by the claims in its record."""
+    def is_session_claimed(folder: Path, attempt: int, resume: int = 0) -> bool:
+        """Whether a worker has ever started this session of an attempt, by the claims in a trial's folder or record."""
         return _claim_path(folder, attempt, resume).exists()
 
-    @staticmethod
-    def count_claimed_sessions(place: TrialPlace, attempt: int) -> int:
+    @classmethod
+    def count_claimed_sessions(cls, place: TrialPlace, attempt: int) -> int:
         """The number of times that a worker started or resumed this attempt."""
-        count = 0
-        while any(_claim_path(folder, attempt, count).exists() for folder in (place.files, place.record)):
-            count += 1
-        return count
+        folders = (place.files, place.record)
+        return next(n for n in count() if not any(cls.is_session_claimed(folder, attempt, n) for folder in folders))
 
     def is_claimed(self, place: TrialPlace) -> bool:
         """Whether a worker has claimed this session."""
-        return any(_claim_path(folder, self.attempt, self.resume).exists() for folder in (place.files, place.record))
+        return any(self.is_session_claimed(one, self.attempt, self.resume) for one in (place.files, place.record))
 
 
 def void_receipts_of_attempt(record: Path, attempt: int, resumes: int) -> None:

@@ -63,7 +63,7 @@ class PricedPlan:
             delta=plan.delta,
             adjacency=plan.adjacency,
             spares=plan.spares,
-            turns=plan.allowed_point_indices_per_turn,
+            turns=plan.allowed_point_indices_per_turn or None,
             shared=plan.has_shared_subsamples,
         )
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, StoredForm, from_json, to_json
+from dpsweep.accounting.codec import OMITTED, Count, Stored, StoredForm, from_json, to_json
 from dpsweep.accounting.durable_files import (
     FORMAT,
     require_and_remove_format_number,
@@ -55,7 +55,6 @@ from dpsweep.accounting.stored_names.stored_classes import (
 )
 from dpsweep.accounting.validation import (
     is_integer_at_least,
-    require_bool,
     require_json_object,
     require_list,
     turn_read_errors_into_refusal,
@@ -90,17 +89,12 @@ def priced_events_of_runs(
             raise BadInput(f"Expected shared subsamples to be {one}: no others have a price.") from cause
         worst, validation = events.worst_plan_event_per_population(points), events.compose(scored) if scored else None
         return (replace(worst, training=training, validation=validation),)
-    if not spares and turns is None:
-        return tuple(points)
-    runs = points if turns is None else _costliest_event_per_turn(points, turns)
-    return (*runs, *[events.worst_plan_event_per_population(points)] * spares) if spares else tuple(runs)
-
-
-def _costliest_event_per_turn(points: Sequence[PlanEvent], turns: Sequence[Sequence[int]]) -> Iterator[PlanEvent]:
-    """The event of each turn; consecutive turns with the same choice of points share one event."""
-    for choice, alike in itertools.groupby(turns):
-        costliest = events.worst_plan_event_per_population([points[place] for place in choice])
-        yield from (costliest for _ in alike)
+    runs = [*points]
+    if turns is not None:
+        costliest = events.worst_plan_event_per_population  # one event for consecutive turns with the same choice
+        chosen = ((costliest([points[place] for place in choice]), alike) for choice, alike in itertools.groupby(turns))
+        runs = [event for event, alike in chosen for _ in alike]
+    return (*runs, *([events.worst_plan_event_per_population(points)] * spares if spares else ()))
 
 
 MOST = 10**6
@@ -201,18 +195,12 @@ class Trial(Stored):
     @cached_property
     def id(self) -> str:
         """Identity of the point: the hash of its configuration."""
-        return short_digest_of_json({"config": self._config_for_identity})
+        return short_digest_of_json({"config": self.config_for_identity})
 
     @cached_property
-    def _config_for_identity(self) -> Mapping[str, Any]:
+    def config_for_identity(self) -> Mapping[str, Any]:
+        """The part of the configuration that the identity is the hash of."""
         return identity_form_of_trial_config(self.config)
-
-    @cached_property
-    def id_without_repeat(self) -> str:
-        """Identity of the point whatever the repeat: runs that differ in their repeat alone are runs of one point."""
-        return short_digest_of_json(
-            {"config": {key: value for key, value in self._config_for_identity.items() if key != REPEAT}}
-        )
 
     @property
     def swept_values_and_repeat(self) -> dict[str, Value]:
@@ -233,7 +221,7 @@ class Trial(Stored):
         """The part of a plan's identity."""
         final = {} if self.final is None else {"final": self.final.fields_for_identity()}
         axes = {key: value for key, value in self.axes.items() if not is_place(self.config, key)}
-        return self.to_json() | {"axes": axes, "config": self._config_for_identity} | final
+        return self.to_json() | {"axes": axes, "config": self.config_for_identity} | final
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
@@ -251,7 +239,7 @@ class Trial(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class Block(Stored):
     """Points that may be trained together: they have the same data, model and shapes and differ in numbers.
 
     With `shared` they must be trained together, with one subsample for all at every step.
@@ -267,39 +255,6 @@ class Block:
         return ids[0] if len(ids) == 1 else short_digest_of_json(ids)
 
 
-def _budget_from_json(name: str, form: Mapping[str, Any]) -> Guarantee:
-    limits = require_json_object(name, form[name])
-    if limits.keys() != {"epsilon", "delta"}:
-        raise ValueError(f"Expected {name}={limits!r} to be an epsilon and a delta.")
-    return Guarantee.from_json({**limits, "adjacency": form["adjacency"], "unit": form["unit"]})
-
-
-def _budget_to_json(budget: Guarantee) -> dict[str, Any]:
-    form = budget.to_json()
-    neighbours = {name: form.pop(name) for name in ("adjacency", "unit")}
-    return {"budget": form} | neighbours
-
-
-def _blocks_from_json(name: str, form: Mapping[str, Any]) -> tuple[Block, ...]:
-    shared = require_bool("shared", form["shared"])
-    return tuple(
-        Block(
-            trials=tuple(Trial.from_json(require_json_object(name, trial)) for trial in require_list(name, block)),
-            shared=shared,
-        )
-        for block in require_list(name, form[name])
-    )
-
-
-def _blocks_to_json(blocks: tuple[Block, ...]) -> dict[str, Any]:
-    trials = [[trial.to_json() for trial in block.trials] for block in blocks]
-    return {"blocks": trials, "shared": any(block.shared for block in blocks)}
-
-
-_BUDGET = StoredForm(read=_budget_from_json, write=_budget_to_json, keys=lambda: ("budget", "adjacency", "unit"))
-_BLOCKS = StoredForm(read=_blocks_from_json, write=_blocks_to_json, keys=lambda: ("blocks", "shared"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(Stored):
     """Points x rule x budget, and the event of the whole search.
@@ -312,10 +267,10 @@ class Plan(Stored):
     """
 
     account: str
-    budget: Annotated[Guarantee, INLINE, _BUDGET]
+    budget: Guarantee
     delta: float
     rule: Mapping[str, Any]
-    blocks: Annotated[tuple[Block, ...], INLINE, _BLOCKS]
+    blocks: tuple[Block, ...]
     proposed: Proposed | None = None
     event: StoredPlanEvent
     spares: Count = 0
@@ -338,7 +293,8 @@ class Plan(Stored):
         if not any(REPEAT in trial.config for trial in self.trials):
             return range(len(self.trials))
         first: dict[str, int] = {}
-        return tuple(first.setdefault(trial.id_without_repeat, place) for place, trial in enumerate(self.trials))
+        points = ({**trial.config_for_identity, REPEAT: None} for trial in self.trials)
+        return tuple(first.setdefault(short_digest_of_json(point), place) for place, point in enumerate(points))
 
     @property
     def least_runs_per_point(self) -> int:
@@ -379,9 +335,8 @@ class Plan(Stored):
     def priced_events(self) -> tuple[PlanEvent, ...]:
         """The events that the rule is priced over (`priced_events_of_runs`)."""
         events = [trial.event_with_final_run for trial in self.trials]
-        return priced_events_of_runs(
-            events, spares=self.spares, turns=self.allowed_point_indices_per_turn, shared=self.has_shared_subsamples
-        )
+        turns = self.allowed_point_indices_per_turn or None
+        return priced_events_of_runs(events, spares=self.spares, turns=turns, shared=self.has_shared_subsamples)
 
     @property
     def required_proposals(self) -> Proposed:
@@ -391,10 +346,10 @@ class Plan(Stored):
         return self.proposed
 
     @cached_property
-    def allowed_point_indices_per_turn(self) -> tuple[Sequence[int], ...] | None:
-        """The points (by index) that each turn may have; None if no runs are proposed."""
+    def allowed_point_indices_per_turn(self) -> tuple[Sequence[int], ...]:
+        """The points (by index) that each turn may have; empty if no runs are proposed."""
         if self.proposed is None:
-            return None
+            return ()
         return self.proposed.allowed_point_indices_per_turn(
             [trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials]
         )
@@ -443,24 +398,24 @@ class Plan(Stored):
             without_defaults({key: form[key] for key in IDENTITY}, defaults_of_plan_or_config_part("plan"))
         )
 
-    def block_with_id(self, block_id: str) -> Block:
-        """The block with this id; raises `BadInput` if there is none."""
-        for block in self.blocks:
-            if block.id == block_id:
-                return block
-        raise BadInput(f"Expected block={block_id} to be one of the {len(self.blocks)} blocks of plan {self.id}.")
-
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal plan."""
-        return {"format": FORMAT} | to_json(self)
+        form = to_json(self)
+        neighbours = {key: form["budget"].pop(key) for key in ("adjacency", "unit")}
+        blocks = {"blocks": [block["trials"] for block in form["blocks"]], "shared": self.has_shared_subsamples}
+        return {"format": FORMAT} | form | neighbours | blocks
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
         """Reads `to_json`'s form, also with an id, which is not compared; refuses another format."""
-        return from_json(
-            cls,
-            {key: value for key, value in require_and_remove_format_number("the plan", form).items() if key != "id"},
-        )
+        fields = dict(require_and_remove_format_number("the plan", form))
+        fields.pop("id", None)
+        shared, limits = fields.pop("shared"), require_json_object("budget", fields["budget"])
+        if limits.keys() != {"epsilon", "delta"}:
+            raise ValueError(f"Expected budget={limits!r} to be an epsilon and a delta.")
+        fields["budget"] = {**limits, "adjacency": fields.pop("adjacency"), "unit": fields.pop("unit")}
+        fields["blocks"] = [{"trials": block, "shared": shared} for block in require_list("blocks", fields["blocks"])]
+        return from_json(cls, fields)
 
     def write(self, path: Path) -> None:
         """Stores the plan with its id, atomically."""
@@ -488,11 +443,8 @@ class Plan(Stored):
 @lru_cache(maxsize=1)
 def _parse_plan(content: bytes, path: Path) -> Plan:
     """The plan in a file with this content: a process that runs several jobs of one plan parses it once."""
-    try:
-        form = json.loads(content)
-    except (ValueError, RecursionError) as cause:
-        raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
     with turn_read_errors_into_refusal(f"plan={path}"):
+        form = json.loads(content)
         plan = Plan.from_json(form)
         rule_from_config(plan.rule).require_priced_populations(trial.event_with_final_run for trial in plan.trials)
         if plan.id != form["id"]:

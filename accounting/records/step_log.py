@@ -20,8 +20,8 @@ batch), and no price covers it: only the curator may read the marks, like the re
 from __future__ import annotations
 
 import hashlib
-import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,10 +39,9 @@ from dpsweep.accounting.events.build import DpEvent, leaves_with_counts, number_
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
-_MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
+_MARK = re.compile(rb"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
 
 _TENSORS = re.compile(r"weights-[\w.-]+")
@@ -123,7 +122,7 @@ class StepLog:
     @classmethod
     def read_for_attempt(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """The log of an attempt from its files; raises `ContractBroken` if they are damaged or inconsistent."""
-        marked, scored = _read_number_of_marked_steps_and_whether_scored(_marks_path(place.record, attempt))
+        marked, scored, _ = _read_marks(_marks_path(place.record, attempt))
         header = Header.read_checkpoint_header(place.files, attempt)
         if header is not None and not header.step <= header.spent <= header.marked <= marked:
             raise ContractBroken(
@@ -192,9 +191,7 @@ def steps_spent_by_attempt(place: TrialPlace, trial: Trial, attempt: int) -> int
 
 def count_marked_stretches_of_steps(record: Path, attempt: int) -> int:
     """The number of marked stretches of an attempt, completed or not; raises `ContractBroken` for damaged marks."""
-    path = _marks_path(record, attempt)
-    _read_number_of_marked_steps_and_whether_scored(path)
-    return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
+    return _read_marks(_marks_path(record, attempt))[2]
 
 
 def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
@@ -203,10 +200,11 @@ def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLo
     header = steps.header
     if header is None:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} has no checkpoint to go on from.")
-    if _attempt_key(header) != _attempt_key(receipt) or header.trial != trial.id:
+    key, paid = ((one.plan, one.trial, one.attempt, one.charge) for one in (header, receipt))
+    if key != paid or header.trial != trial.id:
         raise NoReceipt(
-            f"The checkpoint is one of {_attempt_description(header)}, not of {_attempt_description(receipt)}, which "
-            "the receipt is for: nothing goes on."
+            f"The checkpoint is one of plan {key[0]}, trial {key[1]}, attempt {key[2]}, charge {key[3]:.12}, and the "
+            f"receipt for plan {paid[0]}, trial {paid[1]}, attempt {paid[2]}, charge {paid[3]:.12}: nothing goes on."
         )
     if steps.scored:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} was scored, so it does not go on.")
@@ -239,15 +237,11 @@ def can_attempt_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
 def forbid_resuming_attempt(record: Path, attempt: int) -> None:
     """Marks an attempt as scored, if it is not marked yet, so that it is never resumed."""
     path = _marks_path(record, attempt)
-    try:
-        marked, scored = _read_number_of_marked_steps_and_whether_scored(path)
-    except ContractBroken:
-        return
-    if scored:
-        return
-    make_private_folder_durably(record)
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, mode_with_group(path)), "a") as stream:
-        stream.write(f"score {marked}\n")
+    with suppress(ContractBroken):
+        marked, scored, _ = _read_marks(path)
+        if not scored:
+            make_private_folder_durably(record)
+            append_bytes(path, f"score {marked}\n".encode(), create=not path.exists())
 
 
 def remove_checkpoints(place: Path) -> None:
@@ -264,31 +258,26 @@ def remove_tensor_files(place: Path, but: str | None = None) -> None:
             path.unlink(missing_ok=True)
 
 
-def _attempt_key(paper: Header | Receipt) -> tuple[Any, ...]:
-    return paper.plan, paper.trial, paper.attempt, paper.charge
+def _read_marks(path: Path) -> tuple[int, bool, int]:
+    """The number of marked steps, whether a score is marked, and the number of marked stretches.
 
-
-def _attempt_description(paper: Header | Receipt) -> str:
-    return f"plan {paper.plan}, trial {paper.trial}, attempt {paper.attempt}, charge {paper.charge[:12]}"
-
-
-def _read_number_of_marked_steps_and_whether_scored(path: Path) -> tuple[int, bool]:
-    """The number of marked steps, and whether a score is marked; an incomplete last line counts as damage."""
+    Raises `ContractBroken` for damaged marks; an incomplete last line counts as damage.
+    """
     try:
-        lines = path.read_text("ascii").splitlines(keepends=True)
+        lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
-        return 0, False
-    except (OSError, UnicodeDecodeError) as cause:
+        return 0, False, 0
+    except OSError as cause:
         raise ContractBroken(f"Expected {path} to be readable, got {cause!r}.") from cause
     marked, scored = 0, False
     for number, line in enumerate(lines, start=1):
         mark = _MARK.fullmatch(line)
         if mark is not None:
-            marked += 0 if mark[1] == "score" else int(mark[1])
+            marked += 0 if mark[1] == b"score" else int(mark[1])
         if mark is None or scored or int(mark[2]) != marked:
             raise ContractBroken(f"Expected line {number} of {path} to be a mark that follows from those before it.")
-        scored = mark[1] == "score"
-    return marked, scored
+        scored = mark[1] == b"score"
+    return marked, scored, len(lines) - scored
 
 
 def _marks_path(place: Path, attempt: int) -> Path:

@@ -7,21 +7,11 @@ from pathlib import Path
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner
+from dpsweep.accounting.ledger.private_store import PathFromRoot, PrivateStore, TrialPlace, restrict_one_to_owner
 from dpsweep.accounting.records.card import CardFiles
 
 LIVE_PAGE = "live.html"
 """The name of the page of a running sweep; nothing that is reported or released is made from it."""
-
-
-@dataclass(frozen=True)
-class PathInFolder:
-    """A path in a sweep's folder, by its name there."""
-
-    name: str
-
-    def __get__(self, folder: SweepFolder, owner: type[SweepFolder]) -> Path:
-        return folder.root / self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,58 +21,58 @@ class SweepFolder:
     root: Path
     store: PrivateStore | None = None
 
-    plan_path = PathInFolder("plan.json")
+    plan_path = PathFromRoot("plan.json")
     """The plan that was charged."""
 
-    draw_path = PathInFolder("draw.json")
+    draw_path = PathFromRoot("draw.json")
     """The rule's draw, made before the first run; for the curator only."""
 
-    outcome_path = PathInFolder("outcome.json")
+    outcome_path = PathFromRoot("outcome.json")
     """The winning try of the draw, once it is known; for the curator only."""
 
-    end_marks_folder = PathInFolder("ended")
+    end_marks_folder = PathFromRoot("ended")
     """The folder with an empty file for every ended try, which stays ended even if its folder is deleted."""
 
-    proposals_path = PathInFolder("proposals.json")
+    proposals_path = PathFromRoot("proposals.json")
     """The proposed points, in the order of their turns."""
 
-    final_point_path = PathInFolder("final.json")
+    final_point_path = PathFromRoot("final.json")
     """The chosen point of the final run, under a rule that has one."""
 
-    multirun_config_path = PathInFolder("multirun.yaml")
+    multirun_config_path = PathFromRoot("multirun.yaml")
     """The configuration of the whole sweep, as Hydra's sweepers write it."""
 
-    coordinator_lock_path = PathInFolder(".lock")
+    coordinator_lock_path = PathFromRoot(".lock")
     """The lock that the coordinator of this folder holds."""
 
-    next_try_lock_path = PathInFolder(".turn")
+    next_try_lock_path = PathFromRoot(".turn")
     """The lock that a worker holds while it takes the next try of a draw."""
 
-    stop_file_path = PathInFolder("stop")
+    stop_file_path = PathFromRoot("stop")
     """The stop file: while it exists, no trial begins, and running trials write a checkpoint and stop."""
 
-    optuna_study_path = PathInFolder("study.log")
+    optuna_study_path = PathFromRoot("study.log")
     """The Optuna study, a journal file for optuna-dashboard."""
 
-    live_page_path = PathInFolder(LIVE_PAGE)
+    live_page_path = PathFromRoot(LIVE_PAGE)
     """The page of the sweep while it runs, which then leads to the curator's page."""
 
-    curator_folder = PathInFolder("curator")
+    curator_folder = PathFromRoot("curator")
     """The curator's pages."""
 
-    audit_record_path = PathInFolder("audit.json")
+    audit_record_path = PathFromRoot("audit.json")
     """What `dpsweep audit` found, on records that nobody's privacy depends on."""
 
-    logged_runs_path = PathInFolder("logged.json")
+    logged_runs_path = PathFromRoot("logged.json")
     """The runs that each logger was given."""
 
-    release_folder = PathInFolder("release")
+    release_folder = PathFromRoot("release")
     """The release, which may be passed on; written by a separate command."""
 
-    export_folder = PathInFolder("export")
+    export_folder = PathFromRoot("export")
     """The winner's model with its code and card, which may be passed on; written by a separate command."""
 
-    trials_folder = PathInFolder("trials")
+    trials_folder = PathFromRoot("trials")
     """The folder of the trials, with a folder for each run."""
 
     def create_folder(self) -> None:

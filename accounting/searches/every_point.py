@@ -24,6 +24,11 @@ class EveryPoint(OpenSearch):
         return len(self.plan.trials)
 
     @classmethod
+    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
+        """The points of the plan."""
+        return plan.trials
+
+    @classmethod
     def number_of_runs_that_may_win(cls, plan: Plan) -> float:
         """Every run of every point."""
         return len(plan.trials)

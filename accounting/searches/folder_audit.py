@@ -15,7 +15,6 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
@@ -39,43 +38,39 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     started, that the release has the winner in the ledger, and that release and export have the files of a manifest
     line. If a secret draw or a sampler determines the runs, there must be no other run.
     """
-    with turn_read_errors_into_refusal(f"the sweep in {root}"):
-        return _verify_sweep_folder_and_describe(root, ledger)
-
-
-def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     from dpsweep.accounting.ledger.shortfall import require_paid_charges  # scipy: .2 s that `budget` does not need
 
-    folder = SweepFolder(root=require_sweep_folder(root))
-    plan = Plan.read(folder.plan_path)
-    statement = ledger.statement_or_none(plan.account)
-    charges = [] if statement is None else [entry for entry in statement.charges if entry.plan == plan.id]
-    if statement is None or not charges:
-        if any(place.exists() for place in (folder.trials_folder, folder.release_folder, folder.export_folder)):
-            raise BadInput(
-                f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}, got a folder "
-                "with runs or a release: they were charged in another ledger (DPSWEEP_LEDGER)."
+    with turn_read_errors_into_refusal(f"the sweep in {root}"):
+        folder = SweepFolder(root=require_sweep_folder(root))
+        plan = Plan.read(folder.plan_path)
+        statement = ledger.statement_or_none(plan.account)
+        charges = [] if statement is None else [entry for entry in statement.charges if entry.plan == plan.id]
+        if statement is None or not charges:
+            if any(place.exists() for place in (folder.trials_folder, folder.release_folder, folder.export_folder)):
+                raise BadInput(
+                    f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}, got a folder "
+                    "with runs or a release: they were charged in another ledger (DPSWEEP_LEDGER)."
+                )
+            return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
+        require_paid_charges(statement, plan.id)
+        declared = require_plan_charge_body(charges[0]).plan_event
+        if declared is None or not declared.is_same_as(plan.event):
+            raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
+        if plan.has_public_data != statement.budget.promises_nothing:
+            said, promised = ("", " not") if plan.has_public_data else (" not", "")
+            raise ContractBroken(
+                f"Plan {plan.id} in {root} says that its data were{said} declared public; by the account of "
+                f"{plan.account} they were{promised}."
             )
-        return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
-    require_paid_charges(statement, plan.id)
-    declared = require_plan_charge_body(charges[0]).plan_event
-    if declared is None or not declared.is_same_as(plan.event):
-        raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
-    if plan.has_public_data != statement.budget.promises_nothing:
-        said, promised = ("", " not") if plan.has_public_data else (" not", "")
-        raise ContractBroken(
-            f"Plan {plan.id} in {root} says that its data were{said} declared public; by the account of {plan.account} "
-            f"they were{promised}."
-        )
-    _verify_receipts_match_trial_and_plan(plan, folder)
-    summary = search_for_plan(plan, folder).verify_runs_and_describe(statement)
-    verify_unchanged_results_and_weights(plan, root, ledger)
-    _verify_released_winner_is_in_ledger(plan, folder, statement)
-    attempts = statement.attempts_of_plan(plan.id)
-    published = [
-        verify_release_files_and_describe(place, attempts) for place in (folder.release_folder, folder.export_folder)
-    ]
-    return f"{root}: plan {plan.id} is what was charged; {summary}{''.join(published)}"
+        _verify_receipts_match_trial_and_plan(plan, folder)
+        summary = search_for_plan(plan, folder).verify_runs_and_describe(statement)
+        verify_unchanged_results_and_weights(plan, root, ledger)
+        attempts, release = statement.attempts_of_plan(plan.id), folder.release_folder
+        winner = ReleasedWinner.read_from_release(release)
+        if winner is not None and winner.digest_of_winner_files(release) not in attempts.released.values():
+            raise ContractBroken(f"The winner in {release} is not the one that was released by the ledger.")
+        published = [verify_release_files_and_describe(one, attempts) for one in (release, folder.export_folder)]
+        return f"{root}: plan {plan.id} is what was charged; {summary}{''.join(published)}"
 
 
 def verify_no_attempt_ran_twice(roots: Sequence[Path]) -> None:
@@ -105,11 +100,8 @@ def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger)
     for trial in search.search_and_final_runs():
         files = folder.trial_folder(trial.id)
         result = TrialResult.read(files)
-        if result is None or result.model is None:
-            continue
-        if [result.model] != [
-            sha256(path.read_bytes()).hexdigest() for name in OUTPUTS if (path := files / name).exists()
-        ]:
+        digests = [sha256(path.read_bytes()).hexdigest() for name in OUTPUTS if (path := files / name).exists()]
+        if result is not None and result.model is not None and digests != [result.model]:
             raise ContractBroken(f"The weights of trial {trial.id} in {root} are not those that it was trained to.")
 
 
@@ -122,13 +114,11 @@ def chain_ends_in_receipts(root: Path) -> frozenset[End]:
 
 def _verify_receipts_match_trial_and_plan(plan: Plan, folder: SweepFolder) -> None:
     for files in sorted(folder.trials_folder.glob("*")):
-        receipt, result = Receipt.read(files), TrialResult.read(files)
-        owners = {receipt.trial} if receipt is not None else set()
-        owners |= {result.trial} if result is not None else set()
-        if owners - {files.name}:
-            raise ContractBroken(f"The receipt or the result in {files} is one of another trial, {min(owners)}.")
-        if receipt is not None and receipt.plan != plan.id:
-            raise ContractBroken(f"The receipt in {files} is one of another plan, {receipt.plan}.")
+        for paper in (Receipt.read(files), TrialResult.read(files)):
+            if paper is not None and paper.trial != files.name:
+                raise ContractBroken(f"The receipt or the result in {files} is one of another trial, {paper.trial}.")
+            if isinstance(paper, Receipt) and paper.plan != plan.id:
+                raise ContractBroken(f"The receipt in {files} is one of another plan, {paper.plan}.")
 
 
 def _verify_card_is_of_winner(plan: Plan, folder: SweepFolder, ledger: Ledger) -> None:
@@ -146,15 +136,3 @@ def _verify_card_is_of_winner(plan: Plan, folder: SweepFolder, ledger: Ledger) -
     won = next((row.result for row in runs.search_and_final_run_records if row.trial.id == runs.winner), None)
     own = None if won is None else CardClaim(plan=plan.id, part=part, trial=won.trial, model=str(won.model))
     require_card_of_winner(stored, shown, own)
-
-
-def _verify_released_winner_is_in_ledger(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
-    """Compares a release, if there is one, with its line in the ledger."""
-    winner = ReleasedWinner.read_from_release(folder.release_folder)
-    if winner is None:
-        return
-    if (
-        winner.digest_of_winner_files(folder.release_folder)
-        not in statement.attempts_of_plan(plan.id).released.values()
-    ):
-        raise ContractBroken(f"The winner in {folder.release_folder} is not the one that was released by the ledger.")

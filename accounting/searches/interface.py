@@ -16,8 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import ClassVar, cast
+from pathlib import Path
+from typing import ClassVar, Self, cast
 
+from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, no_access
@@ -98,6 +100,26 @@ def run_records_with_attempt_counts(
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredChoice(Stored):
+    """What was chosen for a plan, in a file of its sweep's folder; a choice is never replaced."""
+
+    plan: str
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """The stored choice, None if there is none; refuses a damaged file."""
+        return parse_json_file_or_none(path, cls.from_json)
+
+    @classmethod
+    def read_for_plan(cls, path: Path, plan: str) -> Self | None:
+        """The stored choice; raises `BadInput` if it belongs to another plan than the one with this id."""
+        stored = cls.read(path)
+        if stored is not None and stored.plan != plan:
+            raise BadInput(f"Expected {path} to be of plan {plan}; it is one of plan {stored.plan}.")
+        return stored
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlannedSearch(ABC):
     """The search of a plan in the folder of its sweep."""
 
@@ -133,9 +155,9 @@ class PlannedSearch(ABC):
             for trial in (*self.plan.all_runs, *trials)
         }
 
-    @abstractmethod
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """The attempts without a name that runs to come need."""
+        return 0
 
     @property
     @abstractmethod
@@ -163,7 +185,7 @@ class PlannedSearch(ABC):
     @classmethod
     def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
         """The runs that are known before the first one begins; empty if nothing but the search itself tells them."""
-        return plan.trials
+        return ()
 
     @classmethod
     def size_text(cls, plan: Plan) -> str:

@@ -11,11 +11,9 @@ The winner is the run that the rule names, given the scores of all finished runs
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass
 
-from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.codec import Count
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
@@ -26,6 +24,7 @@ from dpsweep.accounting.searches.interface import (
     PlannedSearch,
     RunRecord,
     Runs,
+    StoredChoice,
     run_records_with_attempt_counts,
     verify_result_ran_as_declared,
 )
@@ -40,32 +39,55 @@ class OpenSearch(PlannedSearch):
 
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for the final run, until it has begun."""
-        candidates = self.final_run_choice.candidates
-        return int(bool(candidates) and not any(attempts.started[final.id] for final in candidates))
-
-    @property
-    def final_run_choice(self) -> FinalRunChoice:
-        """The choice of the final run in the sweep's folder."""
-        return FinalRunChoice(plan=self.plan.id, candidates=self.plan.final_runs, path=self.folder.final_point_path)
+        finals = self.plan.final_runs
+        return int(bool(finals) and not any(attempts.started[final.id] for final in finals))
 
     def chosen_final_run(self) -> Trial | None:
-        """The final run of the stored choice."""
-        return self.final_run_choice.read()
+        """The final run of the stored choice; refuses a damaged file, and one of another plan."""
+        finals, path = self.plan.final_runs, self.folder.final_point_path
+        chosen = ChosenPoint.read_for_plan(path, self.plan.id) if finals else None
+        if chosen is not None and chosen.point >= len(finals):
+            raise BadInput(f"Expected the point of {path} to be one of the {len(finals)} of plan {self.plan.id}.")
+        return None if chosen is None else finals[chosen.point]
+
+    def is_final_run_to_come(self) -> bool:
+        """Whether a final run is paid for and not chosen yet."""
+        return bool(self.plan.final_runs) and self.chosen_final_run() is None
+
+    def store_final_run(self, point: int) -> Trial:
+        """Stores the choice of a point, by its index in the plan, and returns its final run; never replaces one."""
+        final = self.plan.final_runs[point]
+        if self.chosen_final_run() not in (None, final):
+            raise BadInput(f"Expected {self.folder.final_point_path} to be absent: a final run is never chosen again.")
+        write_json(self.folder.final_point_path, ChosenPoint(plan=self.plan.id, point=point).to_json())
+        return final
+
+    def recover_final_run(self, started: Container[str]) -> None:
+        """Restores from the ledger the choice of a final run that began, if the folder was deleted."""
+        for point, final in enumerate(self.plan.final_runs):
+            if final.id in started and self.is_final_run_to_come():
+                self.store_final_run(point)
 
     def read_runs_and_winner(self, account: Statement) -> Runs:
         """The runs with their attempts in the ledger; the winner is the final run, if the rule has one."""
-        rows = run_records_with_attempt_counts(self.folder, self.plan, self.search_trials_so_far(), account)
-        best, several = self._best_run_index(rows), self.plan.least_runs_per_point > 1
-        winner = None if best is None else rows[best].trial.id
-        runs = Runs(
+        chosen, several = self.chosen_final_run(), self.plan.least_runs_per_point > 1
+        rows, final = (
+            run_records_with_attempt_counts(self.folder, self.plan, trials, account)
+            for trials in (self.search_trials_so_far(), () if chosen is None else (chosen,))
+        )
+        winner = final[0] if final and final[0].finished else None
+        if not self.plan.final_runs and (best := self._best_run_index(rows)) is not None:
+            winner = rows[best]
+        return Runs(
             rows=rows,
             points=self.point_index_of_each_search_run()[: len(rows)],
             noun="run" if several else self.noun,
             nouns="runs" if several else self.nouns,
+            final=final[0] if final else None,
             untried=self.trials_of_unproposed_points(),
-            winner=winner,
+            winner=None if winner is None else winner.trial.id,
+            over=not self.is_final_run_to_come(),
         )
-        return self._runs_with_final_run_as_winner(runs, account) if self.final_run_choice.candidates else runs
 
     def best_point_index(self, account: Statement) -> int | None:
         """The point of the run that the rule names now, by its index in the plan; None if none has finished."""
@@ -80,45 +102,35 @@ class OpenSearch(PlannedSearch):
             scores, self.point_index_of_each_search_run(), self.plan.least_runs_per_point
         )
 
-    def _runs_with_final_run_as_winner(self, runs: Runs, account: Statement) -> Runs:
-        chosen = self.chosen_final_run()
-        if chosen is None:
-            return replace(runs, winner=None, over=False)
-        (final,) = run_records_with_attempt_counts(self.folder, self.plan, (chosen,), account)
-        return replace(runs, final=final, winner=final.trial.id if final.finished else None)
-
     def verify_runs_and_describe(self, account: Statement) -> str:
-        """Checks that each result belongs to a started attempt and to its declaration."""
-        self._verify_started_final_run_was_chosen(account)
-        runs = self.search_and_final_runs()
-        results = [(trial, TrialResult.read(self.folder.trial_folder(trial.id))) for trial in runs]
-        found = [(trial, result) for trial, result in results if result is not None]
-        for trial, result in found:
-            if not result.attempt <= account.number_of_started_attempts(self.plan.id, trial.id):
+        """Checks that each result belongs to a started attempt and to its declaration, and the final run was chosen."""
+        chosen, runs = self.chosen_final_run(), self.search_and_final_runs()
+        began = {final.id for final in self.plan.final_runs if self._number_of_starts(account, final)}
+        if chosen is not None and began and chosen.id not in began:
+            raise ContractBroken(
+                f"The final run that {self.folder.final_point_path} names is not the one that was started."
+            )
+        results = self._results_of_runs()
+        for trial, result in results:
+            if result.attempt > self._number_of_starts(account, trial):
                 raise ContractBroken(f"Attempt {result.attempt} at trial {trial.id} was not started on a charge.")
             verify_result_ran_as_declared(trial, result)
-        return f"{len(found)} of {len(runs)} results are there, all paid."
+        return f"{len(results)} of {len(runs)} results are there, all paid."
 
-    def _verify_started_final_run_was_chosen(self, account: Statement) -> None:
-        """Compares the point that was chosen for the final run with the one whose final run was started."""
-        choice, chosen = self.final_run_choice, self.chosen_final_run()
-        began = {final.id for final in choice.candidates if account.number_of_started_attempts(self.plan.id, final.id)}
-        if chosen is not None and began and chosen.id not in began:
-            raise ContractBroken(f"The final run that {choice.path} names is not the one that was started.")
+    def _number_of_starts(self, account: Statement, trial: Trial) -> int:
+        return account.number_of_started_attempts(self.plan.id, trial.id)
+
+    def _results_of_runs(self) -> list[tuple[Trial, TrialResult]]:
+        read = ((trial, TrialResult.read(self.folder.trial_folder(trial.id))) for trial in self.search_and_final_runs())
+        return [(trial, result) for trial, result in read if result is not None]
 
     def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares each result with the digest in its attempt's last settle line."""
         attempts = ledger.attempts_of_plan(self.plan.account, self.plan.id)
-        for trial in self.search_and_final_runs():
-            result = TrialResult.read(self.folder.trial_folder(trial.id))
-            if result is None:
-                continue
+        for trial, result in self._results_of_runs():
             key = trial.id, result.attempt
-            end = attempts.settled.get((*key, attempts.resumed[key]))
-            if end is not None and end.get("result") not in (
-                None,
-                TrialResult.digest_of_result_file(self.folder.trial_folder(trial.id)),
-            ):
+            end = attempts.settled.get((*key, attempts.resumed[key])) or {}
+            if end.get("result") not in (None, TrialResult.digest_of_result_file(self.folder.trial_folder(trial.id))):
                 raise ContractBroken(
                     f"The result of trial {trial.id} in {self.folder.root} is not the one that its attempt ended with: "
                     "it was changed since, or comes from another copy of this folder."
@@ -131,56 +143,7 @@ class OpenSearch(PlannedSearch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChosenPoint(Stored):
+class ChosenPoint(StoredChoice):
     """The point of a plan's final run, by its index in the plan."""
 
-    plan: str
     point: Count
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinalRunChoice:
-    """The choice of a plan's final run, in a file of the sweep's folder: chosen once, never replaced.
-
-    `candidates` are the final runs of all points, in their order; none if the rule pays for none.
-    """
-
-    plan: str
-    candidates: tuple[Trial, ...]
-    path: Path
-
-    def read(self) -> Trial | None:
-        """The chosen final run, None if none is chosen yet; refuses a damaged file, and one of another plan."""
-        if not self.candidates:
-            return None
-        chosen = parse_json_file_or_none(self.path, ChosenPoint.from_json)
-        if chosen is None:
-            return None
-        if chosen.plan != self.plan:
-            raise BadInput(
-                f"Expected {self.path} to be the final run of plan {self.plan}; it is one of plan {chosen.plan}."
-            )
-        if chosen.point >= len(self.candidates):
-            raise BadInput(
-                f"Expected the point of {self.path} to be one of the {len(self.candidates)} of plan {self.plan}."
-            )
-        return self.candidates[chosen.point]
-
-    def is_to_come(self) -> bool:
-        """Whether a final run is paid for and not chosen yet."""
-        return bool(self.candidates) and self.read() is None
-
-    def store(self, point: int) -> Trial:
-        """Stores the choice of a point, by its index in the plan, and returns its final run."""
-        known = self.read()
-        if known is not None and known != self.candidates[point]:
-            raise BadInput(f"Expected {self.path} to be absent: a final run is never chosen again.")
-        write_json(self.path, ChosenPoint(plan=self.plan, point=point).to_json())
-        return self.candidates[point]
-
-    def recover(self, started: Container[str]) -> None:
-        """Restores from the ledger the choice of a final run that began, if the folder was deleted."""
-        if self.read() is None:
-            begun = (point for point, final in enumerate(self.candidates) if final.id in started)
-            for point in islice(begun, 1):
-                self.store(point)

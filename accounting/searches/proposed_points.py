@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.codec import Count
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.searches.interface import StoredChoice
 from dpsweep.accounting.searches.open_search import OpenSearch
 
 TURN = "turn"
@@ -46,22 +47,14 @@ class ProposedPoints(OpenSearch):
 
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for each turn and for the final run that has not begun."""
-        finals = sum(attempts.started[final.id] > 0 for final in self.final_run_choice.candidates)
-        return (
-            super().number_of_unnamed_attempts_needed(attempts)
-            + self.number_of_search_runs
-            - (len(+attempts.started) - finals)
-        )
+        finals = {final.id for final in self.plan.final_runs}
+        begun = sum(starts > 0 and trial not in finals for trial, starts in attempts.started.items())
+        return super().number_of_unnamed_attempts_needed(attempts) + self.number_of_search_runs - begun
 
     @property
     def number_of_search_runs(self) -> int:
         """The number of turns."""
-        return len(require_allowed_point_indices_per_turn(self.plan))
-
-    @classmethod
-    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
-        """None: the sampler proposes them."""
-        return ()
+        return len(self.plan.allowed_point_indices_per_turn)
 
     @classmethod
     def size_text(cls, plan: Plan) -> str:
@@ -83,7 +76,7 @@ class ProposedPoints(OpenSearch):
     @classmethod
     def number_of_runs_that_may_win(cls, plan: Plan) -> float:
         """Each turn with each point that it may have: the proposal depends on scores, a run at a turn does not."""
-        return sum(map(len, require_allowed_point_indices_per_turn(plan)))
+        return sum(map(len, plan.allowed_point_indices_per_turn))
 
     def search_trials_so_far(self) -> tuple[Trial, ...]:
         """A run for each proposal so far."""
@@ -101,8 +94,8 @@ class ProposedPoints(OpenSearch):
     def verify_runs_and_describe(self, account: Statement) -> str:
         """Also checks that every run was proposed, and that no more attempts were started than charged."""
         known = {run.id for run in self.search_and_final_runs()}
-        for place in self.folder.trials_folder.iterdir() if self.folder.trials_folder.exists() else ():
-            if Receipt.is_attempt_claimed(place, 1) and place.name not in known:
+        for place in self.folder.trials_folder.glob("*"):
+            if Receipt.is_session_claimed(place, 1) and place.name not in known:
                 raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
         if account.attempts_of_plan(self.plan.id).number_of_spare_attempts < 0:
             raise ContractBroken(f"More runs of plan {self.plan.id} were started than were charged.")
@@ -110,13 +103,6 @@ class ProposedPoints(OpenSearch):
             f"{len(known)} of {self.number_of_search_runs} runs were proposed; "
             f"{super().verify_runs_and_describe(account)}"
         )
-
-
-def require_allowed_point_indices_per_turn(plan: Plan) -> tuple[Sequence[int], ...]:
-    """The points (by index) that each turn may have, for a plan whose points are proposed."""
-    if plan.allowed_point_indices_per_turn is None:
-        raise BadInput(f"Expected plan {plan.id} to say how many runs are proposed.")
-    return plan.allowed_point_indices_per_turn
 
 
 def trial_of_point_at_turn(plan: Plan, turn: int, point: int) -> Trial:
@@ -130,7 +116,7 @@ def trials_of_proposals(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ..
 
     Raises `BadInput` if the plan charges fewer runs, or a turn may not have the proposed point.
     """
-    choices = require_allowed_point_indices_per_turn(plan)
+    choices = plan.allowed_point_indices_per_turn
     if len(proposals) > len(choices):
         raise BadInput(
             f"Expected {len(proposals)} proposals to be at most {len(choices)}, which plan {plan.id} pays for."
@@ -142,21 +128,16 @@ def trials_of_proposals(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ..
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredProposals(Stored):
+class StoredProposals(StoredChoice):
     """The points that were proposed for a plan, by their index in the plan, in the order of turns."""
 
-    plan: str
     proposals: tuple[Count, ...]
 
 
 def read_proposed_point_indices(plan: Plan, path: Path) -> tuple[int, ...]:
     """The points proposed so far, in the order of turns, by their index in the plan."""
-    stored = parse_json_file_or_none(path, StoredProposals.from_json)
-    if stored is None:
-        return ()
-    if stored.plan != plan.id:
-        raise BadInput(f"Expected {path} to be the proposals of plan {plan.id}; they are those of plan {stored.plan}.")
-    return stored.proposals
+    stored = StoredProposals.read_for_plan(path, plan.id)
+    return () if stored is None else stored.proposals
 
 
 def store_proposals_and_return_trials(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[Trial, ...]:

@@ -7,11 +7,10 @@ that is an older copy is recognised.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -21,7 +20,6 @@ from dpsweep.accounting.searches.stored_draw import (
     SearchOutcome,
     SearchRecord,
     StoredDraw,
-    read_draw_of_plan,
     read_state_of_try,
     trials_of_draw,
 )
@@ -47,10 +45,6 @@ class SecretDraw(PlannedSearch):
         """None: the final run is part of the search."""
         return 0
 
-    def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
-        """None."""
-        return 0
-
     @property
     def number_of_search_runs(self) -> int:
         """The number of tries, 0 before the draw; as secret as the draw."""
@@ -59,16 +53,11 @@ class SecretDraw(PlannedSearch):
     @property
     def stored_draw(self) -> StoredDraw | None:
         """The stored draw; None before it is made."""
-        return read_draw_of_plan(self.plan, self.folder.draw_path)
+        return StoredDraw.read_for_plan(self.folder.draw_path, self.plan.id)
 
     def private_record_of_draw(self, stored: StoredDraw) -> SearchRecord:
         """The private store's record of the attempt that this draw is for."""
         return SearchRecord(store=self.folder.private_store, attempt=stored.attempt)
-
-    @classmethod
-    def trials_known_beforehand(cls, plan: Plan) -> tuple[Trial, ...]:
-        """None: the draw is secret."""
-        return ()
 
     @classmethod
     def number_of_runs_text(cls, plan: Plan) -> str:
@@ -100,6 +89,11 @@ class SecretDraw(PlannedSearch):
         final = None if stored is None else self.state_of_final_run(stored)
         return None if final is None else final.trial
 
+    def outcome_of_draw(self, stored: StoredDraw) -> SearchOutcome | None:
+        """The outcome in the folder; None if the search that the draw is for is not over."""
+        outcome = SearchOutcome.read(self.folder.outcome_path)
+        return outcome if outcome is not None and outcome.attempt == stored.attempt else None
+
     def states_of_tries(self, stored: StoredDraw) -> tuple[DrawnTrial, ...]:
         """The states of the draw's tries."""
         return tuple(read_state_of_try(trial, stored, self.folder) for trial in trials_of_draw(self.plan, stored.draw))
@@ -109,12 +103,11 @@ class SecretDraw(PlannedSearch):
 
         `outcome` says who won if the folder may be an older copy, which does not know it.
         """
-        outcome = outcome or SearchOutcome.read(self.folder.outcome_path)
-        final_runs = self.plan.final_runs
-        if not final_runs or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
+        outcome, finals = outcome or self.outcome_of_draw(stored), self.plan.final_runs
+        if not finals or outcome is None or outcome.winner is None:
             return None
         with turn_read_errors_into_refusal(f"the winner in {self.folder.root}"):
-            return read_state_of_try(final_runs[stored.draw.tries[outcome.winner]], stored, self.folder)
+            return read_state_of_try(finals[stored.draw.tries[outcome.winner]], stored, self.folder)
 
     def states_of_tries_and_final_run(
         self, stored: StoredDraw, outcome: SearchOutcome | None = None
@@ -126,63 +119,65 @@ class SecretDraw(PlannedSearch):
     def difference_from_private_store_text(self, stored: StoredDraw) -> str | None:
         """The difference between the folder and the private store, in words that follow "it"; None if they agree."""
         record = self.private_record_of_draw(stored)
-        tries = self.states_of_tries_and_final_run(stored, record.outcome)
-        places = {one.trial.id: self.folder.trial_folder(one.trial.id) for one in tries}
-        return record.contradiction_with_folder_text(self.folder.draw_path, self.folder.outcome_path, places, tries)
+        return record.difference_from_folder_text(
+            self.folder, self.states_of_tries_and_final_run(stored, record.outcome)
+        )
 
     def read_runs_and_winner(self, account: Statement) -> Runs:
         """The tries with their results; the winner is the recorded one, and stays if its final run was killed."""
-        stored, outcome = self.stored_draw, SearchOutcome.read(self.folder.outcome_path)
+        stored = self.stored_draw
         if stored is None:
             return Runs(rows=(), points=(), noun=self.noun, nouns=self.nouns, over=False)
-        search = self.plan.id
-        charged = int(
-            stored.attempt
-            <= min(account.number_of_paid_attempts(search, search), account.number_of_started_attempts(search, search))
-        )
-        tries = self.states_of_tries(stored)
-        rows = tuple(_run_record_of_try(one, charged) for one in tries)
-        begun = Runs(rows=rows, points=stored.draw.tries, noun=self.noun, nouns=self.nouns, over=False)
-        if outcome is None or outcome.attempt != stored.attempt:
-            return begun
-        if outcome.winner is not None and tries[outcome.winner].score is None:
+        outcome, last = self.outcome_of_draw(stored), self.state_of_final_run(stored)
+        charged = int(self._is_charged(stored, account))
+        rows = [
+            RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun))
+            for one in self.states_of_tries_and_final_run(stored)
+        ]
+        final = None if last is None else rows.pop()
+        won = None if outcome is None or outcome.winner is None else rows[outcome.winner]
+        if won is not None and won.score is None:
             raise BadInput(f"Expected {self.folder.root} to hold the result of the winning try.")
-        winner = None if outcome.winner is None else rows[outcome.winner].trial.id
-        last = self.state_of_final_run(stored)
-        if last is None:
-            return replace(begun, winner=winner, over=True)
-        final = _run_record_of_try(last, charged)
-        return replace(begun, final=final, winner=final.trial.id if final.finished else winner, over=last.ended)
+        shown = final if final is not None and final.finished else won
+        return Runs(
+            rows=tuple(rows),
+            points=stored.draw.tries,
+            noun=self.noun,
+            nouns=self.nouns,
+            final=final,
+            winner=None if shown is None else shown.trial.id,
+            over=outcome is not None and (last is None or last.ended),
+        )
 
     def verify_runs_and_describe(self, account: Statement) -> str:
         """Checks that every run is a try of the stored draw of a charged search; their number stays secret."""
         stored, search = self.stored_draw, self.plan.id
         if stored is None:
             return "its draw is lost, and the search with it."
-        if (
-            not stored.attempt
-            <= account.number_of_started_attempts(search, search)
-            <= account.number_of_paid_attempts(search, search)
-        ):
+        if not self._is_charged(stored, account):
             raise ContractBroken(f"Attempt {stored.attempt} at the search {search} was not started on a charge.")
         tries = {one.trial.id: one for one in self.states_of_tries_and_final_run(stored)}
-        for place in self.folder.trials_folder.iterdir() if self.folder.trials_folder.exists() else ():
-            if Receipt.is_attempt_claimed(place, stored.attempt) and place.name not in tries:
+        for place in self.folder.trials_folder.glob("*"):
+            if Receipt.is_session_claimed(place, stored.attempt) and place.name not in tries:
                 raise ContractBroken(f"Trial {place.name} ran without a place in the draw.")
         for one in tries.values():
             if one.result is not None:
                 verify_result_ran_as_declared(one.trial, one.result)
         outcome = SearchOutcome.read(self.folder.outcome_path)
-        if outcome is not None and outcome.attempt > stored.attempt:
+        if outcome is None or outcome.attempt < stored.attempt:
+            return "its search is not over."
+        if outcome.attempt > stored.attempt:
             raise ContractBroken(
                 f"The outcome in {self.folder.root} is one of attempt {outcome.attempt}, which was never made."
             )
-        if outcome is None or outcome.attempt != stored.attempt:
-            return "its search is not over."
-        won = None if outcome.winner is None else tuple(tries.values())[outcome.winner].score
-        if (outcome.winner is None) != (won is None):
+        if outcome.winner is not None and tuple(tries.values())[outcome.winner].score is None:
             raise ContractBroken(f"The winner of the search {search} has no score.")
         return "its search is over, paid, and ran nothing but its draw."
+
+    def _is_charged(self, stored: StoredDraw, account: Statement) -> bool:
+        search = self.plan.id
+        started = account.number_of_started_attempts(search, search)
+        return stored.attempt <= started <= account.number_of_paid_attempts(search, search)
 
     def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares the folder with the private store, if this machine has it."""
@@ -202,7 +197,3 @@ class SecretDraw(PlannedSearch):
         attempt = 1 if stored is None else stored.attempt
         charge = account.attempts_of_plan(self.plan.id).charge_entry_covering_attempt(self.plan.id, attempt)
         return charge.digest, "" if stored is None else stored.salt
-
-
-def _run_record_of_try(one: DrawnTrial, charged: int) -> RunRecord:
-    return RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun))

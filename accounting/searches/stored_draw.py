@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, from_json, parse_json_file_or_none
 from dpsweep.accounting.durable_files import make_private_folder_durably, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
@@ -30,8 +31,8 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.searches.interface import StoredChoice
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.validation import require_text
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
@@ -41,20 +42,11 @@ COIN_BYTES = 32
 """The random bytes that the coins of a secret part are made from."""
 
 
-def read_draw_of_plan(plan: Plan, path: Path) -> StoredDraw | None:
-    """The stored draw of this plan; None if there is none; raises `BadInput` if it belongs to another plan."""
-    stored = StoredDraw.read(path)
-    if stored is not None and stored.plan != plan.id:
-        raise BadInput(f"Expected {path} to be the draw of plan {plan.id}; it is one of plan {stored.plan}.")
-    return stored
-
-
 def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     rule = rule_from_config(plan.rule)
-    paid = rule.is_event_charged_for_trials(
-        plan.event_without_card, [trial.event_with_final_run for trial in plan.trials]
-    )  # each try is a run of its own
+    events = [trial.event_with_final_run for trial in plan.trials]  # each try is a run of its own
+    paid = rule.is_event_charged_for_trials(plan.event_without_card, events)
     conditions = {"be paid for": paid, **rule.tries_over(len(plan.trials)).conditions_on_draw(draw)}
     for condition, holds in conditions.items():
         if not holds:
@@ -65,14 +57,13 @@ def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredDraw(Stored):
-    """A rule's draw in the sweep's folder, with the plan and the attempt at its search that the draw is for.
+class StoredDraw(StoredChoice):
+    """A rule's draw in the sweep's folder, with the attempt at the search that the draw is for.
 
     `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_files.py`). `coins`
     has 256 random bits, from which each record's coin is made if the search reads a secret part; empty otherwise.
     """
 
-    plan: str
     attempt: Count
     salt: str = ""
     coins: Annotated[str, OMITTED] = field(default="", repr=False)
@@ -85,16 +76,12 @@ class StoredDraw(Stored):
         write_json(path, self.to_json(), mode=PRIVATE)
 
     @classmethod
-    def read(cls, path: Path) -> StoredDraw | None:
-        """The stored draw, None if there is none; refuses a damaged file, and one that was written otherwise."""
-
-        def draw_in_its_only_form(form: Mapping[str, Any]) -> StoredDraw:
-            stored = cls.from_json(form)
-            if stored.to_json() != form:
-                raise ValueError("Expected a draw as it was written, without what is absent from it.")
-            return stored
-
-        return parse_json_file_or_none(path, draw_in_its_only_form)
+    def from_json(cls, form: Mapping[str, Any]) -> StoredDraw:
+        """Reads `to_json`'s form, and no other form of the same draw."""
+        stored = from_json(cls, form)
+        if stored.to_json() != form:
+            raise ValueError("Expected a draw as it was written, without what is absent from it.")
+        return stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +160,7 @@ def read_state_of_try(trial: Trial, stored: StoredDraw, folder: SweepFolder) -> 
     place = folder.trial_folder(trial.id)
     result = TrialResult.read(place)
     marked = end_mark_path(folder, trial, stored.attempt).exists()
-    begun = Receipt.is_attempt_claimed(place, stored.attempt) or marked
+    begun = Receipt.is_session_claimed(place, stored.attempt) or marked
     own = begun and result is not None and result.attempt == stored.attempt
     return DrawnTrial(trial=trial, begun=begun, ended=marked or own, result=result if own else None)
 
@@ -206,16 +193,11 @@ class SearchRecord:
 
     def store_digest_of_draw(self, draw: Path) -> None:
         """Stores the digest of the draw in this file, before any try begins; a stored digest is never replaced."""
-        if not self.exists:
-            self.store.create_if_missing()
-            write_json(self._draw_digest_path, {"draw": _file_digest(draw)}, mode=PRIVATE)
+        _store_once(self._draw_digest_path, {"draw": _file_digest(draw)})
 
     def store_end_of_try(self, trial: str, files: Path) -> None:
         """Stores the end of a try and the digest of its result, if there is one; a stored end is never replaced."""
-        path = self._end_of_try_path(trial)
-        if not path.exists():
-            make_private_folder_durably(path.parent)
-            write_json(path, {"result": TrialResult.digest_of_result_file(files)}, mode=PRIVATE)
+        _store_once(self._end_of_try_path(trial), {"result": TrialResult.digest_of_result_file(files)})
 
     def store_outcome_once(self, outcome: SearchOutcome) -> SearchOutcome:
         """Stores the outcome of the search, unless one is stored; returns the stored one, which is never replaced.
@@ -226,9 +208,9 @@ class SearchRecord:
         write_json(whole, outcome.to_json(), mode=PRIVATE)
         with suppress(OSError):
             os.link(whole, self._outcome_path)
-        whole.unlink()
         if self.outcome is None:  # a file system without hard links
-            write_json(self._outcome_path, outcome.to_json(), mode=PRIVATE)
+            whole.replace(self._outcome_path)
+        whole.unlink(missing_ok=True)
         return self.outcome or outcome
 
     @property
@@ -236,33 +218,24 @@ class SearchRecord:
         """The outcome of the search, None if it is not finished."""
         return SearchOutcome.read(self._outcome_path)
 
-    def contradiction_with_folder_text(
-        self, draw: Path, outcome: Path, places: Mapping[str, Path], tries: Iterable[DrawnTrial]
-    ) -> str | None:
-        """The difference between a sweep folder and the store, in words that follow "it"; None if the two agree.
-
-        `draw` and `outcome` are the folder's files, `places` the folders of its tries.
-        """
-        if parse_json_file_or_none(
-            self._draw_digest_path, lambda form: require_text("draw", form["draw"])
-        ) != _file_digest(draw):
+    def difference_from_folder_text(self, folder: SweepFolder, tries: Iterable[DrawnTrial]) -> str | None:
+        """The difference between a sweep folder and the store, in words that follow "it"; None if the two agree."""
+        if parse_json_file_or_none(self._draw_digest_path, itemgetter("draw")) != _file_digest(folder.draw_path):
             return "holds another draw"
         for one in tries:
-            files, record = places[one.trial.id], self.store.trial_record_folder(one.trial.id)
-            if any(not (files / claim.name).exists() for claim in self._paths_of_attempt_claims(record)):
-                return f"does not show that trial {one.trial.id} began"
-            if one.result is not None and not Receipt.is_attempt_claimed(record, self.attempt):
-                return f"holds a result of trial {one.trial.id} that this search did not make"
-            ended = parse_json_file_or_none(self._end_of_try_path(one.trial.id), _result_digest_from_json)
-            if ended is not None and ended != TrialResult.digest_of_result_file(files):
-                return f"does not hold the result that trial {one.trial.id} ended with"
-        known, shown = self.outcome, SearchOutcome.read(outcome)
-        if shown is not None and shown.attempt == self.attempt and shown != known:
+            trial, place = one.trial.id, folder.trial_folder_and_private_record(one.trial.id)
+            claims = [path for end in ("", "-*") for path in place.record.glob(f"claim-{self.attempt}{end}")]
+            if any(not (place.files / claim.name).exists() for claim in claims):
+                return f"does not show that trial {trial} began"
+            if one.result is not None and not Receipt.is_session_claimed(place.record, self.attempt):
+                return f"holds a result of trial {trial} that this search did not make"
+            ended = parse_json_file_or_none(self._end_of_try_path(trial), itemgetter("result"))
+            if ended is not None and ended != TrialResult.digest_of_result_file(place.files):
+                return f"does not hold the result that trial {trial} ended with"
+        shown = SearchOutcome.read(folder.outcome_path)
+        if shown is not None and shown.attempt == self.attempt and shown != self.outcome:
             return "names another winner"
         return None
-
-    def _paths_of_attempt_claims(self, record: Path) -> list[Path]:
-        return [*record.glob(f"claim-{self.attempt}"), *record.glob(f"claim-{self.attempt}-*")]
 
     @property
     def _draw_digest_path(self) -> Path:
@@ -276,9 +249,11 @@ class SearchRecord:
         return self.store.trial_record_folder(trial) / f"ended-{self.attempt}.json"
 
 
+def _store_once(path: Path, form: Mapping[str, Any]) -> None:
+    if not path.exists():
+        make_private_folder_durably(path.parent)
+        write_json(path, form, mode=PRIVATE)
+
+
 def _file_digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
-
-
-def _result_digest_from_json(form: Mapping[str, Any]) -> str | None:
-    return None if form["result"] is None else require_text("result", form["result"])

@@ -122,7 +122,6 @@ def public_test(config: str, folder: str) -> Any:
     """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k; None without any."""
     import torch
 
-    from dpsweep.accounting.ledger.private_store import FEATURES
     from dpsweep.sweeper.trial.spec import dataset_from_config
     from dpsweep.trainers.data.records import Records, Scaling
     from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_idx
@@ -133,7 +132,7 @@ def public_test(config: str, folder: str) -> Any:
     if dataset.test_records:
         test = dataset.load(Path(folder))[1]
         assert test is not None
-        cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
+        cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], "frozen-features"))
         return dataset.replace_inputs_by_features(test, cache) if isinstance(dataset, Extracted) else test
     if not isinstance(dataset, EmbeddedImages):
         return None

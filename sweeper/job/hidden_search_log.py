@@ -66,8 +66,7 @@ class HiddenSearchLog:
         scores = compared_score_by_index_of_ended_try(self.stored.draw, self.drawn_tries_in_current_state())
         if not self.stored.draw.over(scores):
             return
-        known = SearchOutcome.read(self.sweep_folder.outcome_path)
-        if known is None or known.attempt != self.stored.attempt:
+        if self.search.outcome_of_draw(self.stored) is None:
             won = SearchOutcome(attempt=self.stored.attempt, winner=self.stored.draw.index_of_winning_try(scores))
             self.private_record_of_attempt.store_outcome_once(won).write(self.sweep_folder.outcome_path)
 

@@ -19,7 +19,6 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.records.plan import Phase, Plan, Trial
-from dpsweep.accounting.searches.proposed_points import require_allowed_point_indices_per_turn
 from dpsweep.sweeper.planning.optuna_samplers import Seen
 from dpsweep.sweeper.planning.plan_settings import Point
 
@@ -67,7 +66,7 @@ class LinearScaling:
 
     def choose_next_point_index(self, plan: Plan, seen: Sequence[Seen]) -> int:
         """The point of the next run: a random one that was not run yet; for the last run, the nearest to the line."""
-        choices = require_allowed_point_indices_per_turn(plan)
+        choices = plan.allowed_point_indices_per_turn
         choice, rng = choices[len(seen)], Random(self.seed)
         best = _best_rate_by_epsilon(plan, seen)
         if len(seen) < len(choices) - 1 or not best:

@@ -198,7 +198,7 @@ def _refuse_attempts_unknown_to_ledger(search: PlannedSearch, attempts: Attempts
     plan, folder = search.plan, search.folder
     for trial in search.search_and_final_runs():
         attempt = attempts.started[trial.id] + 1
-        if Receipt.is_attempt_claimed(folder.trial_folder(trial.id), attempt):
+        if Receipt.is_session_claimed(folder.trial_folder(trial.id), attempt):
             raise BadInput(
                 f"Expected {folder.root} to hold no attempts but those of the ledger {plan.account} is kept in; "
                 f"attempt {attempt} at trial {trial.id} is not in it. Use the ledger that it was run with "

@@ -58,7 +58,7 @@ class AdmittedOpenSearch(AdmittedSearch):
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
-        self.search_of_plan.final_run_choice.recover(started)
+        self.search_of_plan.recover_final_run(started)
 
     def next_runs_callback(self, log: AttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
@@ -71,9 +71,8 @@ class AdmittedOpenSearch(AdmittedSearch):
         void_open_attempts_if_store_was_lost(plan, ledger, folder)
         self.restore_choices_in_folder_from_ledger(ledger.attempts_of_plan(plan.account, plan.id).started)
         due = charge_and_admit_runs(self.priced, self.search_of_plan, ledger, self.retry)
-        choice = self.search_of_plan.final_run_choice
         known, paid = len(self.search_of_plan.search_trials_so_far()), self.search_of_plan.number_of_search_runs
-        to_come = due or known < paid or choice.is_to_come()
+        to_come = due or known < paid or self.search_of_plan.is_final_run_to_come()
         log = LedgerAttemptLog(
             search=self.search_of_plan,
             ledger=ledger,
@@ -91,23 +90,23 @@ class AdmittedOpenSearch(AdmittedSearch):
             losses=LOSSES.replace("{runs}", self.runs),
             repetition=partial(killed_runs_notice, self.priced, self.search_of_plan, ledger),
         )
-        if not choice.candidates:
+        if not plan.final_runs:
             return queue
         return replace(queue, total=queue.total + 1, more=partial(self._next_runs_or_final_run, queue))
 
     def _next_runs_or_final_run(self, queue: RunQueue, many: int) -> tuple[Trial, ...]:
         """The next runs of the search, which `queue` has; after the last one, the final run; then none."""
-        plan, choice = self.plan, self.search_of_plan.final_run_choice
+        plan, search = self.plan, self.search_of_plan
         runs = queue.more(many)
         if (
             runs
             or self.folder.stop_file_path.exists()
             or self._has_search_unfinished_runs(queue)
-            or not choice.is_to_come()
+            or not search.is_final_run_to_come()
         ):
             return runs
-        point = self.search_of_plan.best_point_index(self.ledger.statement(plan.account, plan.id))
-        return () if point is None else (choice.store(point),)
+        point = search.best_point_index(self.ledger.statement(plan.account, plan.id))
+        return () if point is None else (search.store_final_run(point),)
 
     def _has_search_unfinished_runs(self, queue: RunQueue) -> bool:
         where = queue.log.states_of_runs()

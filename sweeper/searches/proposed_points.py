@@ -23,7 +23,6 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.proposed_points import (
     read_proposed_point_indices,
-    require_allowed_point_indices_per_turn,
     store_proposals_and_return_trials,
     trial_of_point_at_turn,
 )
@@ -52,7 +51,7 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
         plan, path = self.plan, self.folder.proposals_path
         proposals = list(read_proposed_point_indices(plan, path))
         known, points = len(proposals), range(len(plan.trials))
-        for turn in range(known, len(require_allowed_point_indices_per_turn(plan))):
+        for turn in range(known, len(plan.allowed_point_indices_per_turn)):
             starts = (one for one in points if trial_of_point_at_turn(plan, turn, one).id in started)
             if (point := next(starts, None)) is None:
                 break
@@ -72,8 +71,8 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
         """
         plan, folder = self.plan, self.folder
         proposals, where = read_proposed_point_indices(plan, folder.proposals_path), log.states_of_runs()
-        past = require_allowed_point_indices_per_turn(plan)[: len(proposals)]
-        ahead = require_allowed_point_indices_per_turn(plan)[len(proposals) :]
+        past = plan.allowed_point_indices_per_turn[: len(proposals)]
+        ahead = plan.allowed_point_indices_per_turn[len(proposals) :]
         if not ahead or len(where.fresh) > waiting or where.interrupted or folder.stop_file_path.exists():
             return ()
         if (where.fresh or where.working) and past[-1] != ahead[0]:
@@ -104,7 +103,7 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
 
 def check_sampler_proposes_grid_points(plan: Plan) -> None:
     """Raises `BadInput` unless the sampler proposes a point for the last run after made-up scores for the others."""
-    *before, _ = enumerate(require_allowed_point_indices_per_turn(plan))
+    *before, _ = enumerate(plan.allowed_point_indices_per_turn)
     try:
         propose_next_point_index(
             plan, [Seen(point=own[turn % len(own)], ended=True, score=turn % 7 / 7) for turn, own in before]

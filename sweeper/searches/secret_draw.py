@@ -40,7 +40,6 @@ from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
     COIN_BYTES,
-    SearchOutcome,
     SearchRecord,
     StoredDraw,
     is_on_secret_part_of_records,
@@ -142,8 +141,8 @@ class AdmittedSecretDraw(AdmittedSearch):
 
         A search of no trials has not ended before its first launch; otherwise the missing launch would reveal it.
         """
-        outcome, final = SearchOutcome.read(self.folder.outcome_path), self.search_of_plan.state_of_final_run(stored)
-        if outcome is None or outcome.attempt != stored.attempt or (record.exists and record.outcome != outcome):
+        outcome, final = self.search_of_plan.outcome_of_draw(stored), self.search_of_plan.state_of_final_run(stored)
+        if outcome is None or (record.exists and record.outcome != outcome):
             return False
         return final is None or final.ended
 

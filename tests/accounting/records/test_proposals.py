@@ -171,7 +171,7 @@ def test_what_was_proposed_stays_so(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="what was proposed stays so"):
             store_proposals_and_return_trials(plan, path, other)
     assert read_proposed_point_indices(plan, path) == (1, 0, 0)
-    with pytest.raises(BadInput, match="proposals of plan"):
+    with pytest.raises(BadInput, match="it is one of plan"):
         read_proposed_point_indices(plan_of(3), path)
 
 

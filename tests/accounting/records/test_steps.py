@@ -152,7 +152,7 @@ def test_a_checkpoint_of_anything_else_is_refused(tmp_path: Path, other: dict[st
     checkpoint(begun(tmp_path).mark_steps_before_run(4), step=4, receipt=theirs)
     (tmp_path / f"checkpoint-{theirs.attempt}.json").rename(tmp_path / "checkpoint-2.json")
     assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
-    with pytest.raises(NoReceipt, match="which the receipt is for: nothing goes on"):
+    with pytest.raises(NoReceipt, match="nothing goes on"):
         resume_step_log(both(tmp_path), TRIAL, RECEIPT)
 
 

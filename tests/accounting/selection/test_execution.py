@@ -26,7 +26,6 @@ from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
     StoredDraw,
-    read_draw_of_plan,
     require_draw_paid_by_plan,
     trials_of_draw,
 )
@@ -268,7 +267,7 @@ def test_a_damaged_draw_is_refused_and_never_made_anew(tmp_path: Path, content: 
     trials, path = points(), tmp_path / "draw.json"
     path.write_text(content)
     with pytest.raises(BadInput, match="whole and readable"):
-        read_draw_of_plan(plan_of(SELECTION, searched(trials, trials), trials), path)
+        StoredDraw.read_for_plan(path, plan_of(SELECTION, searched(trials, trials), trials).id)
 
 
 @given(

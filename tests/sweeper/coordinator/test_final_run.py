@@ -12,7 +12,7 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import are_same_events, no_access
 from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
-from dpsweep.accounting.searches.open_search import FinalRunChoice, OpenSearch
+from dpsweep.accounting.searches.open_search import OpenSearch
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
@@ -26,9 +26,9 @@ FINAL = (*GRID, "final=true")
 PROPOSED = (*DISJOINT, "search=random", "search.trials=3")
 
 
-def choice_of(here: Place) -> FinalRunChoice:
+def search_of(here: Place) -> OpenSearch:
     assert isinstance(here.search, OpenSearch)
-    return here.search.final_run_choice
+    return here.search
 
 
 def begin(here: Place, retry: Retry = Retry.KILLED) -> RunQueue:
@@ -53,7 +53,7 @@ def test_the_best_point_runs_once_more_when_the_search_is_over(place: MakePlace,
     assert work.more(9) == ()
     run(here, work, [work.due[3]], 0.5)
     (final,) = work.more(9)
-    assert final == here.plan.final_runs[2] == choice_of(here).read()
+    assert final == here.plan.final_runs[2] == search_of(here).chosen_final_run()
     assert work.more(9) == ()
     run(here, work, [final], 0.4)
     assert attempts(here).started[final.id] == 1
@@ -147,7 +147,7 @@ def test_a_deleted_folder_keeps_the_choice_and_its_attempt(place: MakePlace) -> 
     here.folder.create_folder()
     again = begin(here, Retry.NONE)
     assert again.due == ()
-    assert choice_of(here).read() == here.plan.final_runs[2]
+    assert search_of(here).chosen_final_run() == here.plan.final_runs[2]
 
 
 def test_a_second_final_run_is_not_paid_for(place: MakePlace) -> None:
@@ -156,9 +156,9 @@ def test_a_second_final_run_is_not_paid_for(place: MakePlace) -> None:
     search(here, work, [0.3, 0.6, 0.9, 0.5])
     run(here, work, work.more(9), 0.4)
     with pytest.raises(BadInput, match="never chosen again"):
-        choice_of(here).store(0)
+        search_of(here).store_final_run(0)
     here.folder.final_point_path.unlink()
-    other = choice_of(here).store(0)
+    other = search_of(here).store_final_run(0)
     with pytest.raises(ContractBroken, match="covered by no charge"):
         work.log.start_and_issue_receipts([other])
 

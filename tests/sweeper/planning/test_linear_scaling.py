@@ -16,7 +16,6 @@ from dpsweep.accounting.records.plan import Phase, Plan, Proposed
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.proposed_points import (
     read_proposed_point_indices,
-    require_allowed_point_indices_per_turn,
     trial_of_point_at_turn,
     trials_of_proposals,
 )
@@ -205,9 +204,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
     )
     assert here.ledger.statement("digits").attempts_of_plan(here.plan.id).number_of_spare_attempts == 0
     stored = read_proposed_point_indices(here.plan, here.folder.proposals_path)
-    assert all(
-        point in choice for point, choice in zip(stored, require_allowed_point_indices_per_turn(here.plan), strict=True)
-    )
+    assert all(point in choice for point, choice in zip(stored, here.plan.allowed_point_indices_per_turn, strict=True))
 
 
 def test_a_dear_run_at_a_cheap_turn_is_found_out(place: Callable[..., Place]) -> None:

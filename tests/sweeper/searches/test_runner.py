@@ -76,10 +76,8 @@ class Launcher:
         jobs = [
             {one.key_or_group: one.value() for one in parser.parse_overrides(list(job))[:3]} for job in job_overrides
         ]
-        parts = [
-            points_in_part_of_block(self.plan.block_with_id(str(job["block"])), job["part"], job["parts"])
-            for job in jobs
-        ]
+        blocks = {block.id: block for block in self.plan.blocks}
+        parts = [points_in_part_of_block(blocks[str(job["block"])], job["part"], job["parts"]) for job in jobs]
         trials = [trial.id for (trial,) in parts]
         self.launched.append(trials)
         return self.launches[min(len(self.launched), len(self.launches)) - 1](trials)

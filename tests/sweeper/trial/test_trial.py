@@ -406,4 +406,4 @@ def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Tr
     folder, trial, run_job = job
     with training_lock(folder.trial_folder(trial.id)), pytest.raises(BadInput, match="is being run by process"):
         run_job()
-    assert not Receipt.is_attempt_claimed(folder.trial_folder(trial.id), 1)
+    assert not Receipt.is_session_claimed(folder.trial_folder(trial.id), 1)
