@@ -33,7 +33,7 @@ RUNS = {
     ),
     "linear": (
         *("dataset=sst2", "trainer=dpsgd", "trainer.lr=2", "trainer.clip_norm=1.6"),
-        *("steps=250", "sampler.batch_size=2000"),
+        *("steps=250", "sampler.batch_size=2000", "lr_schedule=constant", "ema=null"),
     ),
 }
 LINE = "{name:8s} epsilon {epsilon}: accuracy {accuracy:.3f} ({low:.3f} to {high:.3f}), {cpu:.1f} processor minutes"
