@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -105,47 +105,32 @@ class Balance(Stored):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """The attempts of one plan: how many are paid for, started and resumed, and how each ended.
+    """The attempts of one plan, read from its entries: how many are paid for, started and resumed, and how each ended.
 
-    `charges` are the entries that pay for them, `bodies` the bodies of these entries. `starts` has the body of each
-    start, by trial and attempt. `launch` is the nonce of the coordinator's last launch, None if there was none.
-    `released` maps the digest of a charge to the digest of the winner that was released on it. `manifests` are the
-    releases and exports, each with the time of its entry.
+    `charges` are the entries that pay for them, `bodies` the bodies of these entries. `covered` and `started` count the
+    attempts at each trial that are paid for by name, and that were started. `starts` has the body of
+    each start, `resumed` counts its resumes, and `settled` has the end of each session. `launch` is the nonce
+    of the coordinator's last launch, None if there was none. `released` maps the digest of a charge to the digest of
+    the winner that was released on it. `manifests` are the releases and exports, each with the time of its entry.
     """
 
-    charges: tuple[Entry, ...]
-    bodies: tuple[Charged, ...]
-    covered: Counter[str]
-    started: Counter[str]
-    starts: Mapping[tuple[str, int], Started]
-    resumed: Counter[tuple[str, int]]
-    settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
-    launch: str | None = None
-    released: Mapping[str, str] = field(default_factory=dict)
-    manifests: tuple[tuple[str, ReleaseManifest], ...] = ()
-
-    @classmethod
     @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
-    def from_entries(cls, entries: Sequence[Entry]) -> Attempts:
-        """Collects the attempts from a plan's entries."""
-        bodies = [(entry, read_body(entry)) for entry in entries]
-        charges = tuple((entry, body) for entry, body in bodies if isinstance(body, Charged))
-        starts = [body for _, body in bodies if isinstance(body, Started)]
-        launches = [body.nonce for _, body in bodies if isinstance(body, Launched)]
-        return cls(
-            charges=tuple(entry for entry, _ in charges),
-            bodies=tuple(body for _, body in charges),
-            covered=Counter(trial for _, body in charges for trial in body.trials),
-            started=Counter(body.trial for body in starts),
-            starts={(body.trial, body.attempt): body for body in starts},
-            resumed=Counter((body.trial, body.attempt) for _, body in bodies if isinstance(body, Resumed)),
-            settled={body.session_key: body.realised for _, body in bodies if isinstance(body, Ended)},
-            launch=launches[-1] if launches else None,
-            released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
-            manifests=tuple((entry.at, body) for entry, body in bodies if isinstance(body, ReleaseManifest)),
-        )
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        bodies = [read_body(entry) for entry in entries]
+        starts = [body for body in bodies if isinstance(body, Started)]
+        launches = [body.nonce for body in bodies if isinstance(body, Launched)]
+        self.bodies = tuple(body for body in bodies if isinstance(body, Charged))
+        self.charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
+        self.covered = Counter(trial for body in self.bodies for trial in body.trials)
+        self.started = Counter(body.trial for body in starts)
+        self.starts = {(body.trial, body.attempt): body for body in starts}
+        self.resumed = Counter((body.trial, body.attempt) for body in bodies if isinstance(body, Resumed))
+        self.settled = {body.session_key: body.realised for body in bodies if isinstance(body, Ended)}
+        self.launch = launches[-1] if launches else None
+        self.released = {body.charge: body.winner for body in bodies if isinstance(body, Released)}
+        releases = zip(entries, bodies, strict=True)
+        self.manifests = tuple((entry.at, body) for entry, body in releases if isinstance(body, ReleaseManifest))
 
     @property
     def charge_of_card(self) -> SealedCharge | None:
@@ -273,7 +258,7 @@ class Statement:
         """A plan's attempts."""
         if plan not in self._attempts_by_plan:
             own = [entry for entry in self.entries if entry.plan == plan]
-            self._attempts_by_plan[plan] = Attempts.from_entries(own)
+            self._attempts_by_plan[plan] = Attempts(own)
         return self._attempts_by_plan[plan]
 
     def number_of_paid_attempts(self, plan: str, trial: str) -> int:

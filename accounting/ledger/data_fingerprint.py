@@ -78,10 +78,7 @@ class Fingerprint(Stored):
         for name, digests in (("key_id", (self.key_id,)), ("files", self.files)):
             whole = all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests)
             if not digests or not whole or list(digests) != sorted(set(digests)):
-                got = getattr(self, name)
-                raise ValueError(
-                    f"Expected {name}={got!r} of 64 hexadecimal digits each, distinct and in rising order."
-                )
+                raise ValueError(f"Expected {name}={getattr(self, name)!r} of 64 hexadecimal digits, strictly rising.")
 
     def relation_to_other(self, other: Fingerprint) -> Relation:
         """The relation of two data sets; it is symmetric."""

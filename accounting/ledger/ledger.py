@@ -278,7 +278,7 @@ class Ledger:
         """
         with self._write_transaction_on_open_account(account) as (lines, balance):
             receipts, by_charge = [], dict[str, list[str]]()
-            own = Attempts.from_entries(lines.lines_of_account(account, plan))
+            own = Attempts(lines.lines_of_account(account, plan))
             for trial in trials:
                 attempt = own.started[trial] + 1
                 if not own.is_next_attempt_paid_for(trial):
@@ -304,7 +304,7 @@ class Ledger:
         """
         with self._write_transaction_on_open_account(account) as (lines, balance):
             receipts = []
-            own = Attempts.from_entries(lines.lines_of_account(account, plan))
+            own = Attempts(lines.lines_of_account(account, plan))
             for trial in trials:
                 attempt = own.started[trial]
                 if not attempt:
@@ -320,7 +320,7 @@ class Ledger:
     def record_ended_attempts(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
         """Records the ends of attempts, each once; their costs do not change."""
         with self._write_transaction_on_open_account(account) as (lines, balance):
-            own = Attempts.from_entries(lines.lines_of_account(account, plan))
+            own = Attempts(lines.lines_of_account(account, plan))
             known = set(own.settled)
             for one in ended:
                 if one.attempt > own.started[one.trial]:
@@ -340,15 +340,14 @@ class Ledger:
         Raises `BadInput`, and records nothing, if another winner of the same charge was released before.
         """
         with self._write_transaction_on_open_account(account) as (lines, balance):
-            for body in Attempts.from_entries(lines.lines_of_account(account, plan)).entry_bodies_to_add_for_release(
+            for body in Attempts(lines.lines_of_account(account, plan)).entry_bodies_to_add_for_release(
                 winner, manifest
             ):
                 append_line_with_balance(lines, account, body, plan=plan, before=balance)
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
-        statement = self.statement_or_none(account, plan)
-        if statement is None:
+        if (statement := self.statement_or_none(account, plan)) is None:
             raise BadInput(_NOT_OPEN.format(account=account))
         return statement
 

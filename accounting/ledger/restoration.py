@@ -142,10 +142,10 @@ def _use_up_attempts(lines: Lines) -> str:
     plans = list(dict.fromkeys((entry.account, entry.plan) for entry in lines.entries(kind=Kind.CHARGE)))
     used = 0
     for account, plan in plans:
-        attempts = Attempts.from_entries(lines.lines_of_account(account, plan))
+        attempts = Attempts(lines.lines_of_account(account, plan))
         for start in _starts_of_paid_attempts(attempts):
             append_line_with_balance(lines, account, start, plan=plan)
-        attempts = Attempts.from_entries(lines.lines_of_account(account, plan))
+        attempts = Attempts(lines.lines_of_account(account, plan))
         for trial, attempt, resume in attempts.last_sessions_without_final_end():
             end = Ended(trial=trial, attempt=attempt, resume=resume, realised={"status": "used elsewhere"})
             append_line_with_balance(lines, account, end, plan=plan)

@@ -101,8 +101,8 @@ def test_the_json_form_restores_an_equal_fingerprint() -> None:
         ("a" * 64, ("a" * 63,), "Expected files="),
         ("a" * 64, ("a" * 64 + "\n",), "Expected files="),
         ("a" * 64, (7,), r"Expected files=\(7,\)"),
-        ("a" * 64, ("b" * 64, "a" * 64), "distinct and in rising order"),
-        ("a" * 64, ("a" * 64, "a" * 64), "distinct and in rising order"),
+        ("a" * 64, ("b" * 64, "a" * 64), "strictly rising"),
+        ("a" * 64, ("a" * 64, "a" * 64), "strictly rising"),
     ],
 )
 def test_a_fingerprint_that_makes_no_sense_is_refused(key_id: str, files: tuple[str, ...], sentence: str) -> None:
