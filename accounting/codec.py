@@ -3,7 +3,7 @@
 A stored class is a frozen dataclass below `Stored`; its annotations say all that there is to say. The form is an object
 with a key for each field. A type says what is read: `int`, `float` (finite, kept in its own type, as identities are
 hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enum, a `Literal`, `tuple[X, ...]` and
-`Mapping[str, X]`, another dataclass, or a union of dataclasses, told apart by the key `type` with the class's name.
+`Mapping[str, X]`, another dataclass, or one of several `Tagged` ones: a union of them, or their common base class.
 `Annotated[X, ...]` adds to a type:
 
 * a check, a function of a name and a value that raises (`accounting/validation.py`). It holds whenever a value is made,
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum, auto
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -49,8 +49,9 @@ from dpsweep.accounting.validation import (
 )
 
 Value = TypeVar("Value")
-Found = TypeVar("Found")
 Check = Callable[[str, Any], object]
+
+UNIONS = (Union, UnionType)
 
 TYPE = "type"
 """The key of the class's name, where a field may hold one of several classes."""
@@ -68,11 +69,8 @@ class KeyPlace(Enum):
     REST = auto()
     """A mapping, the last field: all keys that no other field has."""
 
-    UNSTORED = auto()
-    """Nowhere; a value that was read has the default."""
 
-
-OMITTED, INLINE, REST, UNSTORED = KeyPlace.OMITTED, KeyPlace.INLINE, KeyPlace.REST, KeyPlace.UNSTORED
+OMITTED, INLINE, REST = KeyPlace.OMITTED, KeyPlace.INLINE, KeyPlace.REST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +81,7 @@ class StoredForm:
     """
 
     read: Callable[[str, Any], Any]
-    write: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value.to_json()
     keys: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -107,6 +105,20 @@ class Stored(Checked):
         return from_json(cls, form)
 
 
+class Tagged(Stored):
+    """One of several classes that a field may hold: its form has its class's name too, under the key `type`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal value."""
+        return {TYPE: type(self).__name__} | to_json(self)
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Self:
+        """Reads the form of one of this class's subclasses, or, if it has none, of this class."""
+        value: Self = _read_by_tag(cls.__subclasses__() or [cls], cls.__name__, form)
+        return value
+
+
 def to_json(value: Any) -> dict[str, Any]:
     """The form of a dataclass.
 
@@ -121,36 +133,31 @@ def to_json(value: Any) -> dict[str, Any]:
     ValueError: Expected number=-3 >= 0.
     """
     form: dict[str, Any] = {}
-    for field in _stored_fields_of_class(value.__class__):
+    for field in _fields_of_class(value.__class__):
         own = getattr(value, field.name)
-        if field.place is INLINE:
-            form |= field.form.write(own)
-        elif field.place is REST:
+        if field.place in (INLINE, REST):
             form = field.form.write(own) | form
-        elif field.place is not UNSTORED and (field.place is not OMITTED or own != field.default):
+        elif field.place is not OMITTED or own != field.default:
             form[field.name] = field.form.write(own)
     return form
 
 
 def from_json(kind: type[Value], form: Any) -> Value:
     """The value of a class in a form; raises ValueError or TypeError unless the form says exactly that."""
-    form = require_json_object(kind.__name__, form)
-    own = _stored_fields_of_class(kind)
-    known = _json_keys_of_class(kind)
-    others = {} if form.keys() <= known else {key: value for key, value in form.items() if key not in known}
+    rest = dict(require_json_object(kind.__name__, form))
     values: dict[str, Any] = {}
-    for field in own:
+    for field in _fields_of_class(kind):  # type: ignore[arg-type]
         if field.place is REST:
-            values[field.name], others = field.form.read(field.name, others), {}
+            values[field.name], rest = field.form.read(field.name, rest), {}
         elif field.place is INLINE:
-            values[field.name] = field.form.read(field.name, {key: form[key] for key in field.json_keys if key in form})
-        elif field.name in form and field.place is not UNSTORED:
-            values[field.name] = field.form.read(field.name, form[field.name])
-        elif field.place is not OMITTED and field.place is not UNSTORED:
+            inner = {key: rest.pop(key) for key in rest.keys() & field.form.keys()}
+            values[field.name] = field.form.read(field.name, inner)
+        elif field.name in rest:
+            values[field.name] = field.form.read(field.name, rest.pop(field.name))
+        elif field.place is not OMITTED:
             raise ValueError(f"Expected {field.name} of {kind.__name__} to be there.")
-    if others:
-        names = ", ".join(sorted(known)) or "nothing"
-        raise ValueError(f"Expected {min(others)} to be left out: a stored {kind.__name__} has only {names}.")
+    if rest:
+        raise ValueError(f"Expected {min(rest)} to be left out: a stored {kind.__name__} has no such field.")
     value = kind(**values)
     if getattr(kind, "__post_init__", None) is not Checked.__post_init__:  # which has checked all
         check_fields(value)
@@ -171,72 +178,45 @@ def parse_json_file_or_none(
 
 def check_fields(value: Any) -> None:
     """Raises ValueError or TypeError unless every field may have its value."""
-    for name, check in _checks_by_field_name(type(value)):
-        check(name, getattr(value, name))
+    for field in _fields_of_class(value.__class__):
+        for check in field.checks:
+            check(field.name, getattr(value, field.name))
 
 
-def names_of_checked_fields(kind: type) -> frozenset[str]:
-    """The names of the fields that a check asks about."""
-    return frozenset(name for name, _ in _checks_by_field_name(kind))
-
-
-def _cache_by_class(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
-    """Finds each class's value once."""
-    return cache(find)
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Field:
-    name: str
-    form: StoredForm
-    place: KeyPlace | None
-    default: Any
+    """A field of a stored class; its form is asked for only where it is stored."""
 
-    @property
-    def json_keys(self) -> tuple[str, ...]:
-        """The keys that hold the field."""
-        if self.place is INLINE:
-            return self.form.keys()
-        return () if self.place in (REST, UNSTORED) else (self.name,)
+    def __init__(self, one: Field[Any], annotation: Any) -> None:
+        places = (extra for extra in _type_and_extras(annotation)[1] if isinstance(extra, KeyPlace))
+        self.name = one.name
+        self.place = next(places, None)
+        self.default = one.default if one.default_factory is MISSING else one.default_factory()
+        self.checks = _checks_of_annotation(annotation)
+        self.annotation = annotation
+
+    @cached_property
+    def form(self) -> StoredForm:
+        """How its value is stored."""
+        return _form_of_annotation(self.annotation)
 
 
-@_cache_by_class
-def _stored_fields_of_class(kind: Any) -> tuple[_Field, ...]:
+@cache
+def _fields_of_class(kind: Any) -> tuple[_Field, ...]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(_stored_field_from_annotation(one, hints[one.name]) for one in fields(kind))
+    return tuple(_Field(one, hints[one.name]) for one in fields(kind))
 
 
-def _stored_field_from_annotation(one: Field[Any], annotation: Any) -> _Field:
-    place = next((extra for extra in _extras_of_annotated_type(annotation) if isinstance(extra, KeyPlace)), None)
-    return _Field(
-        name=one.name,
-        form=_FORMS[Any] if place is UNSTORED else _codec_for_annotation(annotation),
-        place=place,
-        default=one.default if one.default_factory is MISSING else one.default_factory(),
-    )
-
-
-@_cache_by_class
-def _json_keys_of_class(kind: Any) -> frozenset[str]:
-    return frozenset(key for field in _stored_fields_of_class(kind) for key in field.json_keys)
-
-
-@_cache_by_class
-def _checks_by_field_name(kind: Any) -> tuple[tuple[str, Check], ...]:
-    """Each field's name with a check."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple((one.name, check) for one in fields(kind) for check in _checks_of_annotation(hints[one.name]))
+def _type_and_extras(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type, and what `Annotated` adds to it."""
+    return (annotation.__origin__, annotation.__metadata__) if get_origin(annotation) is Annotated else (annotation, ())
 
 
 def _checks_of_annotation(annotation: Any) -> list[Check]:
     """The checks of a value of this type, and of what it holds; none of them is asked about None."""
-    plain = _type_without_annotated_extras(annotation)
-    checks = [extra for extra in _extras_of_annotated_type(annotation) if callable(extra)]
-    for argument in get_args(plain):
-        if get_origin(plain) in (Union, UnionType):
-            checks += _checks_of_annotation(argument)
-        elif get_origin(plain) is not Literal:
-            checks += [partial(_check_each_element, check) for check in _checks_of_annotation(argument)]
+    plain, extras = _type_and_extras(annotation)
+    checks = [extra for extra in extras if callable(extra)]
+    for check in (check for argument in get_args(plain) for check in _checks_of_annotation(argument)):
+        checks.append(check if get_origin(plain) in UNIONS else partial(_check_each_element, check))
     return [partial(_run_check_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
 
 
@@ -250,26 +230,27 @@ def _check_each_element(check: Check, name: str, values: Any) -> None:
         check(name, value)
 
 
-def _codec_for_annotation(annotation: Any) -> StoredForm:
+def _form_of_annotation(annotation: Any) -> StoredForm:
     """How a value of this type is stored."""
-    own = next((extra for extra in _extras_of_annotated_type(annotation) if isinstance(extra, StoredForm)), None)
-    return own or _codec_for_plain_type(_type_without_annotated_extras(annotation))
-
-
-def _codec_for_plain_type(plain: Any) -> StoredForm:
+    plain, extras = _type_and_extras(annotation)
     origin, arguments = get_origin(plain), get_args(plain)
-    if plain in _FORMS:
-        return _FORMS[plain]
-    if origin in (Union, UnionType):
-        return _codec_for_union(arguments)
-    if origin in (tuple, Sequence):
-        one = _codec_for_annotation(arguments[0]) if arguments else _codec_for_choices({})
+    if stated := next((extra for extra in extras if isinstance(extra, StoredForm)), _FORMS.get(plain)):
+        return stated
+    if origin in UNIONS:
+        kinds = [one for one in arguments if one is not NoneType]
+        one = _form_of_annotation(kinds[0]) if len(kinds) == 1 else StoredForm(read=partial(_read_by_tag, kinds))
+        return StoredForm(
+            read=lambda name, stored: None if stored is None and NoneType in arguments else one.read(name, stored),
+            write=lambda value: None if value is None else one.write(value),
+        )
+    if origin is tuple:
+        one = _form_of_annotation(arguments[0] if arguments else Literal[()])
         return StoredForm(
             read=lambda name, stored: tuple(one.read(name, item) for item in require_list(name, stored)),
             write=lambda value: [one.write(item) for item in value],
         )
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        one = _codec_for_annotation(arguments[1])
+    if origin is Mapping:
+        one = _form_of_annotation(arguments[1])
         return StoredForm(
             read=lambda name, stored: {
                 key: one.read(name, item) for key, item in require_json_object(name, stored).items()
@@ -277,21 +258,21 @@ def _codec_for_plain_type(plain: Any) -> StoredForm:
             write=lambda value: {key: one.write(item) for key, item in value.items()},
         )
     if origin is Literal:
-        return _codec_for_choices({one: one for one in arguments})
+        return _form_of_choices({one: one for one in arguments})
     if isinstance(plain, type) and issubclass(plain, Enum):
-        return _codec_for_choices({one.value: one for one in plain})
+        return _form_of_choices({one.value: one for one in plain})
     if is_dataclass(plain):  # its own halves may also say what follows from its fields
         kind: Any = plain
         read = getattr(kind, "from_json", None) or partial(from_json, kind)
         return StoredForm(
             read=lambda name, stored: read(require_json_object(name, stored)),
             write=getattr(kind, "to_json", to_json),
-            keys=lambda: tuple(_json_keys_of_class(kind)),
+            keys=lambda: tuple(field.name for field in fields(kind)),
         )
     raise TypeError(f"Expected {plain} to be a type that can be stored.")
 
 
-def _codec_for_choices(choices: Mapping[Any, Any]) -> StoredForm:
+def _form_of_choices(choices: Mapping[Any, Any]) -> StoredForm:
     def read_choice(name: str, stored: Any) -> Any:
         for form, value in choices.items():
             if type(stored) is type(form) and stored == form:
@@ -302,28 +283,13 @@ def _codec_for_choices(choices: Mapping[Any, Any]) -> StoredForm:
     return StoredForm(read=read_choice, write=lambda value: forms.get(value, value))
 
 
-def _codec_for_union(options: tuple[Any, ...]) -> StoredForm:
-    rest = [option for option in options if option is not NoneType]
-    form = _codec_for_annotation(rest[0]) if len(rest) == 1 else codec_with_class_tag(*rest)
-    if len(rest) == len(options):
-        return form
-    return StoredForm(
-        read=lambda name, stored: None if stored is None else form.read(name, stored),
-        write=lambda value: None if value is None else form.write(value),
-    )
-
-
-def codec_with_class_tag(*kinds: type) -> StoredForm:
-    """How a value of one of several classes is stored: beside its fields, `type` has its class's name."""
-    by_name = {kind.__name__: kind for kind in kinds}
-
-    def read_by_class_tag(name: str, stored: Any) -> Any:
-        form = require_json_object(name, stored)
-        if not isinstance(tag := form.get(TYPE), str) or tag not in by_name:
-            raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(by_name))}.")
-        return from_json(by_name[tag], {key: value for key, value in form.items() if key != TYPE})
-
-    return StoredForm(read=read_by_class_tag, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
+def _read_by_tag(kinds: Sequence[type], name: str, stored: Any) -> Any:
+    form = dict(require_json_object(name, stored))
+    tag = form.pop(TYPE, None)
+    for kind in kinds:
+        if kind.__name__ == tag:
+            return from_json(kind, form)
+    raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(kind.__name__ for kind in kinds))}.")
 
 
 def shortest_decimal_of_float(value: float) -> Decimal:
@@ -341,7 +307,7 @@ def require_nonnegative_amount(name: str, value: object) -> Decimal:
     return amount
 
 
-def _codec_without_conversion(check: Check) -> StoredForm:
+def _form_without_conversion(check: Check) -> StoredForm:
     """A value that is its own form: what was read keeps its type, as identities are hashes of what was stored."""
 
     def read_unchanged(name: str, stored: Any) -> Any:
@@ -352,11 +318,11 @@ def _codec_without_conversion(check: Check) -> StoredForm:
 
 
 _FORMS: Mapping[Any, StoredForm] = {
-    Any: _codec_without_conversion(lambda name, stored: None),
-    int: _codec_without_conversion(require_integer),
-    float: _codec_without_conversion(require_finite_number),
-    str: _codec_without_conversion(require_text),
-    bool: _codec_without_conversion(require_bool),
+    Any: _form_without_conversion(lambda name, stored: None),
+    int: _form_without_conversion(require_integer),
+    float: _form_without_conversion(require_finite_number),
+    str: _form_without_conversion(require_text),
+    bool: _form_without_conversion(require_bool),
     Decimal: StoredForm(read=require_nonnegative_amount, write=str),
 }
 
@@ -392,12 +358,3 @@ Positive = Annotated[float, partial(require_number_between, above=0)]
 
 Words = Annotated[Mapping[str, Any], StoredForm(read=require_json_object, write=replace_infinities_by_words)]
 """Any values by name, with each infinity stored as a word."""
-
-
-def _extras_of_annotated_type(annotation: Any) -> tuple[Any, ...]:
-    """What `Annotated` adds to a type."""
-    return annotation.__metadata__ if get_origin(annotation) is Annotated else ()
-
-
-def _type_without_annotated_extras(annotation: Any) -> Any:
-    return annotation.__origin__ if get_origin(annotation) is Annotated else annotation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
@@ -18,7 +18,6 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
-from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction
 
@@ -62,23 +61,11 @@ class GaussianSteps:
 
 GaussianPart = tuple[tuple[GaussianSteps, ...], tuple[tuple[DpEvent, int], ...]]
 
-_PARTS: Mapping[Adjacency, Recent[GaussianPart]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
-
 
 def gaussian_part(event: DpEvent, adjacency: Adjacency) -> GaussianPart:
     """A composition as its Gaussian steps, and its other mechanisms with their multiplicities."""
-    leaves = mechanisms_with_counts(event)
-    known = _PARTS[adjacency].find_kept_value(leaves)
-    return (
-        _PARTS[adjacency].keep_value(leaves, _split_leaves_into_steps_and_others(leaves, adjacency))
-        if known is None
-        else known
-    )
-
-
-def _split_leaves_into_steps_and_others(leaves: Sequence[tuple[DpEvent, int]], adjacency: Adjacency) -> GaussianPart:
     steps, others = [], []
-    for leaf, count in leaves:
+    for leaf, count in mechanisms_with_counts(event):
         step = rate_and_noise_of_gaussian_step_or_none(leaf, adjacency)
         if step is None:
             others.append((leaf, count))

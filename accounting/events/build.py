@@ -6,7 +6,7 @@ constructs the classes of `types.py`; noise multipliers are defined here:
 * `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the
   clip norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
   accountants, not events, take this into account.
-* Composition is flattened once: `leaves_with_counts` turns nested repetition into (leaf, count) pairs with equal leaves
+* Composition is flattened once: `DpEvent.leaves` turns nested repetition into (leaf, count) pairs with equal leaves
   merged, so no accountant has to handle n-fold repetition itself.
 * The inner event of a sampled event or of a search is put into one canonical form when it is built.
 """
@@ -14,13 +14,11 @@ constructs the classes of `types.py`; noise multipliers are defined here:
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from dpsweep.accounting import validation
-from dpsweep.accounting.codec import StoredForm
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -28,6 +26,7 @@ from dpsweep.accounting.events.types import (
     DpEvent,
     EpochDpEvent,
     GaussianDpEvent,
+    Leaves,
     MixtureDpEvent,
     NoisyMaxDpEvent,
     NonPrivateDpEvent,
@@ -35,7 +34,6 @@ from dpsweep.accounting.events.types import (
     PoissonSampledDpEvent,
     RandomAllocationDpEvent,
     RandomStoppingDpEvent,
-    Recent,
     RoundedNumberDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
@@ -44,13 +42,12 @@ from dpsweep.accounting.events.types import (
     ThresholdDpEvent,
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
-    canonical_text,
+    count_equal_objects,
     from_json,
-    is_hashable,
+    merge_equal_events,
     to_json,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import require_json_object
 
 __all__ = ["DpEvent", "PlanEvent", "from_json", "to_json"]
 
@@ -81,14 +78,14 @@ class PlanEvent:
     @property
     def events_by_population(self) -> dict[str, DpEvent]:
         """The populations by name."""
-        scored = {} if self.validation is None else {"validation": self.validation}
-        final = (
-            {}
-            if self.final is None
-            else {f"{FINAL} {name}": part for name, part in self.final.events_by_population.items()}
-        )
-        sealed = {} if self.sealed is None else {SEALED: self.sealed}
-        return {"training": self.training, **scored, **final, **sealed}
+        final = {} if self.final is None else self.final.events_by_population
+        parts = {
+            "training": self.training,
+            "validation": self.validation,
+            **{f"{FINAL} {name}": part for name, part in final.items()},
+            SEALED: self.sealed,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
 
     def composed_with(self, other: PlanEvent) -> PlanEvent:
         """Both on the same records: what reads the same population adds."""
@@ -117,26 +114,10 @@ class PlanEvent:
 
     @classmethod
     def from_events_by_population(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
-        """The plan event with these populations; raises KeyError for an unknown name or without training records."""
+        """The plan event with these populations; raises TypeError for an unknown name or without training records."""
         own = {name: part for name, part in parts.items() if not name.startswith(f"{FINAL} ")}
         final = {name.removeprefix(f"{FINAL} "): part for name, part in parts.items() if name not in own}
-        if not own.keys() <= {"training", "validation", SEALED}:
-            raise KeyError(*own.keys() - {"training", "validation", SEALED})
-        return cls(
-            training=own["training"],
-            validation=own.get("validation"),
-            sealed=own.get(SEALED),
-            final=cls.from_events_by_population(final) if final else None,
-        )
-
-
-StoredPlanEvent = Annotated[
-    PlanEvent,
-    StoredForm(
-        read=lambda name, stored: PlanEvent.from_json(require_json_object(name, stored)), write=PlanEvent.to_json
-    ),
-]
-"""A plan's events, stored by the names of their populations."""
+        return cls(**own, final=cls.from_events_by_population(final) if final else None)
 
 
 def no_access() -> DpEvent:
@@ -290,12 +271,10 @@ def poisson_sampled(event: DpEvent, *, sample_rate: float) -> DpEvent:
 
 def worst_of_events(events: Iterable[DpEvent]) -> DpEvent:
     """One of these, chosen independently of the data: the event itself if all are equal, else their pointwise worst."""
-    distinct = {
-        canonical_text(event): event for event in (canonical_event(run) for run, _ in count_events_by_identity(events))
-    }
+    distinct = [event for event, _ in _distinct_events(events)]
     if len(distinct) <= 1:
-        return next(iter(distinct.values()), no_access())
-    return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
+        return distinct[0] if distinct else no_access()
+    return WorstDpEvent(events=tuple(distinct))
 
 
 def worst_plan_event_per_population(points: Sequence[PlanEvent]) -> PlanEvent:
@@ -315,18 +294,17 @@ def mixture(events: Iterable[DpEvent]) -> DpEvent:
     >>> [round(Pld().epsilon(event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE), 3) for event in (mixture([one, other]), one)]
     [1.908, 1.993]
     """
-    counts: dict[str, int] = {}
-    distinct = {}
-    for run, count in count_events_by_identity(events):
-        key = canonical_text(event := canonical_event(run))
-        distinct[key], counts[key] = event, counts.get(key, 0) + count
+    distinct = _distinct_events(events)
     if len(distinct) <= 1:
-        return next(iter(distinct.values()), no_access())
-    shared = math.gcd(*counts.values())
-    keys = sorted(distinct)
-    return MixtureDpEvent(
-        events=tuple(distinct[key] for key in keys), counts=tuple(counts[key] // shared for key in keys)
-    )
+        return distinct[0][0] if distinct else no_access()
+    kinds, counts = zip(*distinct, strict=True)
+    shared = math.gcd(*counts)
+    return MixtureDpEvent(events=kinds, counts=tuple(count // shared for count in counts))
+
+
+def _distinct_events(events: Iterable[DpEvent]) -> Leaves:
+    """The mechanisms that differ, each in its canonical form, with their numbers."""
+    return merge_equal_events((canonical_event(event), count) for event, count in count_equal_objects(list(events)))
 
 
 def best_of_tries(
@@ -396,10 +374,6 @@ def size_records_and_noise_of_fixed_step(event: DpEvent) -> tuple[int, int, floa
     return None
 
 
-Leaves = tuple[tuple[DpEvent, int], ...]
-"""The leaves of an event with their multiplicities, in canonical order."""
-
-
 def repeat(event: DpEvent, count: int) -> DpEvent:
     """The same mechanism `count` times, each with fresh randomness."""
     return SelfComposedDpEvent(event=event, count=count)
@@ -413,59 +387,13 @@ def compose(events: Iterable[DpEvent]) -> DpEvent:
     >>> are_same_events(compose([repeat(step, 2), step]), repeat(step, 3))
     True
     """
-    leaves = _unroll_leaves(ComposedDpEvent(list(events)))
-    composed = ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in leaves])
-    _UNROLLED.keep_value(composed, leaves)
-    return composed
+    leaves = ComposedDpEvent(tuple(events)).leaves
+    return ComposedDpEvent(events=tuple(repeat(leaf, count) for leaf, count in leaves))
 
 
-def leaves_with_counts(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
-    """The leaves of a composition with their multiplicities: the one place that unrolls repetition.
-
-    Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
-    """
-    leaves = _UNROLLED.find_kept_value(event)
-    return _UNROLLED.keep_value(event, _unroll_leaves(event)) if leaves is None else leaves
-
-
-_UNROLLED: Recent[Leaves] = Recent(most=256)
-_ONES: Recent[DpEvent] = Recent(most=256)
-
-
-def _unroll_leaves(event: DpEvent) -> Leaves:
-    parts = list(_unroll_to_leaves_and_kept_parts(event, 1))
-    if len(parts) == 1 and (kept := _UNROLLED.find_kept_value(parts[0][0])) is not None:
-        return tuple((leaf, count * parts[0][1]) for leaf, count in kept)
-    counts: dict[object, list[int]] = {}
-    leaves: list[DpEvent] = []
-    for part, times in parts:
-        kept = _UNROLLED.find_kept_value(part)
-        for leaf, count in ((part, 1),) if kept is None else kept:
-            leaf_counts = counts.setdefault(leaf if is_hashable(leaf) else repr(leaf), [])
-            if not leaf_counts:
-                leaves.append(leaf)
-            leaf_counts.append(count * times)
-    pairs = zip(leaves, map(sum, counts.values()), strict=True)
-    return tuple(sorted(pairs, key=lambda pair: canonical_text(pair[0])))
-
-
-def _unroll_to_leaves_and_kept_parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
-    """The leaves of an event, and its compositions whose leaves are kept; each object once in its composition."""
-    if isinstance(event, SelfComposedDpEvent):
-        yield from _unroll_to_leaves_and_kept_parts(event.event, times * event.count)
-    elif isinstance(event, ComposedDpEvent) and _UNROLLED.find_kept_value(event) is None:
-        for inner, count in count_events_by_identity(event.events):
-            yield from _unroll_to_leaves_and_kept_parts(inner, times * count)
-    elif times > 0 and not isinstance(event, NoOpDpEvent):
-        yield event, times
-
-
-def count_events_by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, int]]:
-    """The events, each object once with its number, in the order of their first places."""
-    every = list(events)
-    places = list(map(id, every))
-    objects, counts = dict(zip(places, every, strict=True)), Counter(places)
-    return [(event, counts[place]) for place, event in objects.items()]
+def leaves_with_counts(event: DpEvent) -> Leaves:
+    """`DpEvent.leaves`; an event of another library is a leaf, which accountants refuse by its name."""
+    return event.leaves if isinstance(event, DpEvent) else ((event, 1),)
 
 
 def are_same_events(left: DpEvent, right: DpEvent) -> bool:
@@ -485,8 +413,5 @@ def steps_of_leaf(leaf: DpEvent) -> int:
 
 def canonical_event(event: DpEvent) -> DpEvent:
     """The canonical form of one mechanism: a single leaf as itself, anything else as a sorted composition."""
-    known = _ONES.find_kept_value(event)
-    if known is not None:
-        return known
-    leaves = leaves_with_counts(event)
-    return _ONES.keep_value(event, leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event]))
+    whole = compose([event])
+    return whole.leaves[0][0] if [count for _, count in whole.leaves] == [1] else whole

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from dpsweep.accounting.events.build import (
     DpEvent,
-    Leaves,
     compose,
     leaves_with_counts,
     number_of_steps,
     repeat,
 )
-from dpsweep.accounting.events.types import NonPrivateDpEvent, Recent, RoundedNumberDpEvent
+from dpsweep.accounting.events.types import Leaves, NonPrivateDpEvent, RoundedNumberDpEvent
 from dpsweep.accounting.rounded_noise_price import NUMBERS_OF_COUNT
 
 
 def mechanisms_with_counts(event: DpEvent) -> Leaves:
     """The leaves with their multiplicities, without rounded numbers."""
-    leaves = leaves_with_counts(event)
-    known = _MECHANISMS.find_kept_value(leaves)
-    if known is not None:
-        return known
-    every = tuple(pair for pair in leaves if not isinstance(pair[0], RoundedNumberDpEvent))
-    return _MECHANISMS.keep_value(leaves, leaves if len(every) == len(leaves) else every)
-
-
-_MECHANISMS: Recent[Leaves] = Recent(most=256)
+    return tuple(pair for pair in leaves_with_counts(event) if not isinstance(pair[0], RoundedNumberDpEvent))
 
 
 def number_of_rounded_numbers(event: DpEvent) -> int:

@@ -17,7 +17,7 @@ from typing import Annotated, Protocol
 import numpy as np
 
 from dpsweep.accounting import validation
-from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share
+from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share, Tagged
 from dpsweep.accounting.errors import UnsupportedEvent
 
 FAR_TRIES = 2_000_000
@@ -61,7 +61,7 @@ def chance_to_draw_best_share(tries: Tries, share: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NegativeBinomial(Checked):
+class NegativeBinomial(Tagged):
     """Truncated negative binomial: P(K = k) in proportion to (1 - gamma)^k prod_{l < k} (l + eta) / (l + 1), k >= 1.
 
     eta = 1 is geometric, eta = 0 logarithmic; gamma = 1 is exactly one try.
@@ -134,7 +134,7 @@ class NegativeBinomial(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poisson(Checked):
+class Poisson(Tagged):
     """Poisson: K = 0 with probability e^-mean, and then the search outputs nothing.
 
     *Source*: Papernot and Steinke 2022, Theorem 6.
@@ -172,7 +172,7 @@ class Poisson(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stopping(Checked):
+class Stopping(Tagged):
     """After each try the search stops with probability gamma; it always stops after `limit` tries.
 
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Algorithm 2.
@@ -217,7 +217,7 @@ class Stopping(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed(Checked):
+class Fixed(Tagged):
     """Exactly `count` tries, drawn with replacement."""
 
     count: PositiveInt

@@ -14,49 +14,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from typing import Annotated, Any, Generic, TypeVar
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal
 
-from dpsweep.accounting import codec, validation
-from dpsweep.accounting.codec import OMITTED, TYPE, Count, PositiveInt, Stored, StoredForm, codec_with_class_tag
-from dpsweep.accounting.durable_files import require_known_version
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting import validation
+from dpsweep.accounting.codec import OMITTED, Count, PositiveInt, Stored, Tagged
+from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import require_json_object
-
-Value = TypeVar("Value")
-
-
-class Recent(Generic[Value]):
-    """The values of at most `most` objects. An object that is kept is alive, so no other one has its identity.
-
-    Long events are slow to hash and to compare, and a plan asks for the same values of the same event many times.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: dict[int, tuple[object, Value]] = {}
-
-    def find_kept_value(self, key: object) -> Value | None:
-        """The value of this very object, None if none is kept."""
-        kept = self._kept.get(id(key))
-        return None if kept is None else kept[1]
-
-    def keep_value(self, key: object, value: Value) -> Value:
-        """Keeps the value of an object and returns it; forgets all others where there are too many."""
-        if len(self._kept) >= self._most:
-            self._kept.clear()
-        self._kept[id(key)] = (key, value)
-        return value
 
 
 def _check_event(name: str, value: object) -> None:
-    """An event, of ours or of another library's, which accountants refuse by its name."""
-    if not type(value).__name__.endswith("DpEvent"):
-        raise TypeError(f"Expected {name}={value!r} to be an event.")
+    if not isinstance(value, DpEvent):
+        raise UnsupportedEvent(f"Expected {name} to be an event, got {event_name_for_sentence(value)}.")
 
 
 def _check_adjacency(name: str, value: object) -> None:
@@ -64,8 +37,8 @@ def _check_adjacency(name: str, value: object) -> None:
         raise ValueError(f"Expected {name}={value!r} to be one of {', '.join(Adjacency)}.")
 
 
-def _check_law_without_stopping(name: str, value: object) -> None:
-    if not isinstance(value, (NegativeBinomial, Poisson, EachPoint)):
+def _check_selection_law(name: str, value: object) -> None:
+    if not isinstance(value, SelectionLaw):
         raise TypeError(f"Expected {name}={value!r} to be the law of the tries of a search that does not stop.")
 
 
@@ -74,16 +47,25 @@ def _check_stopping_law(name: str, value: object) -> None:
         raise TypeError(f"Expected {name}={value!r} to be the law of a search that stops.")
 
 
+Leaves = tuple[tuple["DpEvent", int], ...]
+"""The leaves of an event with their multiplicities, in canonical order."""
+
+
 @dataclass(frozen=True)
-class DpEvent(Stored):
+class DpEvent(Tagged):
     """A mechanism that reads private data."""
 
+    @property
+    def leaves(self) -> Leaves:
+        """The mechanisms that it is composed of, with their multiplicities: the one place that unrolls repetition.
 
-Event = Annotated[
-    DpEvent,
-    _check_event,
-    StoredForm(read=lambda name, form: _event_from_json_form(form), write=lambda event: _event_to_json_form(event)),
-]
+        Leaves are all events except compositions; a sampled event is one leaf. Equal leaves are merged and in the order
+        of their texts. Leaves with count zero and no-ops vanish.
+        """
+        return ((self, 1),)
+
+
+Event = Annotated[DpEvent, _check_event]
 Noise = Annotated[float, validation.non_negative]
 Rate = Annotated[float, validation.share]
 SelectionLaw = NegativeBinomial | Poisson | EachPoint
@@ -92,6 +74,11 @@ SelectionLaw = NegativeBinomial | Poisson | EachPoint
 @dataclass(frozen=True)
 class NoOpDpEvent(DpEvent):
     """No access to private data."""
+
+    @property
+    def leaves(self) -> Leaves:
+        """None."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -113,16 +100,23 @@ class SelfComposedDpEvent(DpEvent):
     event: Event
     count: Count
 
+    @cached_property
+    def leaves(self) -> Leaves:
+        """Those of `event`, each `count` times as often."""
+        return tuple((leaf, times * self.count) for leaf, times in self.event.leaves if self.count)
+
 
 @dataclass(frozen=True)
 class ComposedDpEvent(DpEvent):
-    """Several mechanisms, each run with knowledge of the earlier outputs; stored as a tuple."""
+    """Several mechanisms, each run with knowledge of the earlier outputs."""
 
-    events: Sequence[Event]
+    events: tuple[Event, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "events", tuple(self.events))
-        super().__post_init__()
+    @cached_property
+    def leaves(self) -> Leaves:
+        """Those of all `events`."""
+        every = count_equal_objects(self.events)
+        return merge_equal_events((leaf, times * count) for event, times in every for leaf, count in event.leaves)
 
 
 @dataclass(frozen=True)
@@ -225,7 +219,6 @@ class WorstDpEvent(DpEvent):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "events", tuple(self.events))
         super().__post_init__()
         if not self.events:
             raise ValueError("Expected events to be at least one.")
@@ -239,8 +232,6 @@ class MixtureDpEvent(DpEvent):
     counts: tuple[PositiveInt, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "events", tuple(self.events))
-        object.__setattr__(self, "counts", tuple(self.counts))
         super().__post_init__()
         if len(self.events) != len(self.counts) or not self.counts:
             raise ValueError(f"Expected counts={self.counts} to be a count >= 1 for each of {len(self.events)} events.")
@@ -260,7 +251,7 @@ class SelectionDpEvent(DpEvent):
     """
 
     event: Event
-    tries: Annotated[SelectionLaw, _check_law_without_stopping]
+    tries: Annotated[SelectionLaw, _check_selection_law]
     limit: PositiveInt | None = None
 
     @property
@@ -276,7 +267,7 @@ class RandomStoppingDpEvent(DpEvent):
     """Liu and Talwar's random stopping with a hard stop: only the best of the tries is released."""
 
     event: Event
-    tries: Annotated[Stopping, _check_stopping_law, codec_with_class_tag(Stopping)]
+    tries: Annotated[Stopping, _check_stopping_law]
     delta2: Annotated[float, validation.fraction]
 
     def __post_init__(self) -> None:
@@ -292,10 +283,10 @@ class ThresholdDpEvent(DpEvent):
     """Liu and Talwar's known threshold: the first try whose score reaches a public threshold, or none."""
 
     event: Event
-    tries: Annotated[Stopping, _check_stopping_law, codec_with_class_tag(Stopping)]
+    tries: Annotated[Stopping, _check_stopping_law]
 
 
-def event_name_for_sentence(event: DpEvent) -> str:
+def event_name_for_sentence(event: object) -> str:
     """The name of a mechanism in a sentence; for an event of another library, also how to convert it.
 
     >>> event_name_for_sentence(GaussianDpEvent(noise_multiplier=1.0))
@@ -307,15 +298,10 @@ def event_name_for_sentence(event: DpEvent) -> str:
     return type(event).__name__.removesuffix("DpEvent")
 
 
-JSON_VERSION = 1
-
-NOISE = "noise_multiplier"
-
-TABLE, FEW = "Table", 100
-"""The type name of a composition that is written as a table, which is used above this number of kinds of step."""
-
-_TYPES: dict[str, type[DpEvent]] = {kind.__name__: kind for kind in DpEvent.__subclasses__()}
-_FORMS: Recent[Any] = Recent(most=64)
+@dataclass(frozen=True, kw_only=True)
+class _Versioned(Stored):
+    version: Literal[1] = 1
+    event: Event
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
@@ -324,145 +310,33 @@ def to_json(event: DpEvent) -> dict[str, Any]:
     >>> from_json(to_json(GaussianDpEvent(noise_multiplier=0.1))) == GaussianDpEvent(noise_multiplier=0.1)
     True
     """
-    form = _FORMS.find_kept_value(event)
-    return {
-        "version": JSON_VERSION,
-        "event": _FORMS.keep_value(event, _event_to_json_form(event)) if form is None else form,
-    }
+    return _Versioned(event=event).to_json()
 
 
 def from_json(form: dict[str, Any]) -> DpEvent:
     """Reads `to_json`'s form, and nothing that says more or less than it.
 
-    Raises `BadInput` for another version and for an unknown event, `ValueError` or `TypeError` for a field that is
-    missing, or unknown, or that no event has with this value.
+    Raises ValueError or TypeError for another version, for an unknown event, and for a field that is missing, or
+    unknown, or that no event has with this value.
     """
-    require_known_version("event version", form.get("version"), JSON_VERSION)
-    return codec.from_json(_Versioned, form).event
-
-
-def canonical_text(event: DpEvent) -> str:
-    """One text for equal events: the JSON form, or `repr` for an event without one."""
-    if not isinstance(event, ComposedDpEvent):
-        return _cached_canonical_text(event) if is_hashable(event) else repr(event)
-    known = _TEXTS.find_kept_value(event)
-    return (
-        _TEXTS.keep_value(event, _compute_canonical_text(event) if is_hashable(event) else repr(event))
-        if known is None
-        else known
-    )
-
-
-def is_hashable(event: DpEvent) -> bool:
-    """Whether an event can be a key; events of dp_accounting that hold lists cannot, nor can ours around them."""
-    try:
-        hash(event)
-    except TypeError:
-        return False
-    return True
-
-
-_TEXTS: Recent[str] = Recent(most=64)
+    return _Versioned.from_json(form).event
 
 
 @lru_cache(maxsize=2**15)
-def _cached_canonical_text(event: DpEvent) -> str:
-    return _compute_canonical_text(event)
+def canonical_text(event: DpEvent) -> str:
+    """One text for equal events: the JSON form."""
+    return json.dumps(event.to_json(), sort_keys=True)
 
 
-def _compute_canonical_text(event: DpEvent) -> str:
-    try:
-        return json.dumps(_event_to_json_form(event), sort_keys=True)
-    except BadInput:
-        return repr(event)
+def merge_equal_events(pairs: Iterable[tuple[DpEvent, int]]) -> Leaves:
+    """The events with the sums of their counts, in the order of their texts."""
+    counts: dict[DpEvent, int] = {}
+    for event, count in pairs:
+        counts[event] = counts.get(event, 0) + count
+    return tuple(sorted(counts.items(), key=lambda pair: canonical_text(pair[0])))
 
 
-def _event_to_json_form(event: Any) -> dict[str, Any]:
-    if (
-        type(event) is ComposedDpEvent
-        and len(event.events) > FEW
-        and (table := _table_form_of_repeated_steps(event.events))
-    ):
-        return table
-    if _TYPES.get(kind := type(event).__name__) is not type(event):  # dp_accounting has more kinds, of the same names
-        raise BadInput(f"Expected event={kind} to be one of {sorted(_TYPES)}.")
-    return {TYPE: kind} | codec.to_json(event)
-
-
-def _event_from_json_form(form: Any) -> DpEvent:
-    fields = dict(require_json_object("event", form))
-    kind = fields.pop(TYPE, None)
-    if kind == TABLE:
-        return codec.from_json(_Table, fields).expand_to_composition()
-    if not isinstance(kind, str) or kind not in _TYPES:
-        raise BadInput(f"Expected event={kind!r} to be one of {sorted(_TYPES)}.")
-    return codec.from_json(_TYPES[kind], fields)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Versioned:
-    version: int
-    event: Event
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Table:
-    """Repeated Gaussian steps that differ only in their noise, beside a step without noise: a tenth as long.
-
-    `others` are the events that follow them in the composition.
-    """
-
-    step: Event
-    noise_multipliers: tuple[Noise, ...]
-    counts: tuple[Count, ...]
-    others: Annotated[tuple[Event, ...], OMITTED] = ()
-
-    def expand_to_composition(self) -> ComposedDpEvent:
-        """The composition that the table describes."""
-        if _noise_multiplier_of_step(self.step) != 0:
-            raise TypeError("Expected a table to have a step without noise.")
-        rows = zip(self.noise_multipliers, self.counts, strict=True)
-        steps = (SelfComposedDpEvent(_step_with_noise(self.step, noise), count) for noise, count in rows)
-        return ComposedDpEvent([*steps, *self.others])
-
-
-def _table_form_of_repeated_steps(events: Sequence[DpEvent]) -> dict[str, Any] | None:
-    """A table for repeated steps that differ only in their noise, a tenth as long; None for other events."""
-    repeated = [
-        event
-        for event in events
-        if isinstance(event, SelfComposedDpEvent) and _noise_multiplier_of_step(event.event) is not None
-    ]
-    others = events[len(repeated) :]
-    if not repeated or [*repeated, *others] != list(events):
-        return None
-    sampling = _step_fields_without_noise(repeated[0].event)
-    if any(_step_fields_without_noise(event.event) != sampling for event in repeated):
-        return None
-    return {
-        TYPE: TABLE,
-        "step": _event_to_json_form(_step_with_noise(repeated[0].event, 0.0)),
-        "noise_multipliers": [_noise_multiplier_of_step(event.event) for event in repeated],
-        "counts": [event.count for event in repeated],
-    } | ({"others": [_event_to_json_form(event) for event in others]} if others else {})
-
-
-def _noise_multiplier_of_step(step: DpEvent) -> float | None:
-    """The noise multiplier of a Gaussian step, sampled or not; None for other events."""
-    if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
-        step = step.event
-    return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
-
-
-def _step_fields_without_noise(step: DpEvent) -> tuple[object, ...]:
-    """All that determines a Gaussian step except its noise."""
-    own = (field.name for field in fields(step) if field.name not in ("event", NOISE))
-    return (type(step), *(getattr(step, name) for name in own))
-
-
-def _step_with_noise(step: DpEvent, noise: float) -> DpEvent:
-    """The same Gaussian step with another noise multiplier."""
-    gaussian = GaussianDpEvent(noise_multiplier=noise)
-    if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
-        return replace(step, event=gaussian)
-    return gaussian
+def count_equal_objects(events: Sequence[DpEvent]) -> list[tuple[DpEvent, int]]:
+    """Each object once with its number: a million proposed runs are few objects, and events are slow to hash."""
+    every = {id(event): event for event in events}
+    return [(every[place], count) for place, count in Counter(map(id, events)).items()]

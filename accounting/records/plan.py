@@ -32,7 +32,7 @@ from dpsweep.accounting.durable_files import (
 )
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, StoredPlanEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
@@ -182,7 +182,7 @@ class Trial(Stored):
     method: str
     axes: Annotated[Mapping[str, Value], StoredForm(read=require_json_object, write=dict)]
     config: Mapping[str, Any]
-    event: StoredPlanEvent
+    event: PlanEvent
     final: Annotated[Trial | None, OMITTED] = None
 
     def __post_init__(self) -> None:
@@ -272,7 +272,7 @@ class Plan(Stored):
     rule: Mapping[str, Any]
     blocks: tuple[Block, ...]
     proposed: Proposed | None = None
-    event: StoredPlanEvent
+    event: PlanEvent
     spares: Count = 0
     card: Annotated[Card | None, OMITTED] = None
     about: Annotated[str, OMITTED] = ""
@@ -282,7 +282,7 @@ class Plan(Stored):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", stored_form_of_rule_with_defaults(self.rule))
 
-    @property
+    @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """All points, in the order of the blocks."""
         return tuple(trial for block in self.blocks for trial in block.trials)

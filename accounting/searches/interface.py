@@ -23,7 +23,6 @@ from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, no_access
-from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.card import require_priced_card
@@ -255,8 +254,9 @@ def search_for_plan(plan: Plan, folder: SweepFolder) -> PlannedSearch:
 
 def search_class_for_plan(plan: Plan) -> type[PlannedSearch]:
     """The kind of search that this plan's price covers; raises `BadInput` if it does not pay for what its rule runs."""
-    kind = _KINDS.find_kept_value(plan)
-    return _KINDS.keep_value(plan, _search_class_without_cache(plan)) if kind is None else kind
+    if plan.id not in _KINDS:  # a sweep asks many times, and the plan's event is composed anew
+        _KINDS[plan.id] = _check_search_class(plan)
+    return _KINDS[plan.id]
 
 
 def declared_search_class(plan: Plan) -> type[PlannedSearch]:
@@ -278,11 +278,11 @@ def class_for_search_kind(package: str, kind: str, prefix: str = "") -> type:
     return cast(type, getattr(import_module(f"{package}.{kind}"), prefix + "".join(map(str.title, kind.split("_")))))
 
 
-_KINDS: Recent[type[PlannedSearch]] = Recent(most=4)
+_KINDS: dict[str, type[PlannedSearch]] = {}
+"""By the plan's identity, which is the hash of all that the kind follows from."""
 
 
-def _search_class_without_cache(plan: Plan) -> type[PlannedSearch]:
-    """The kind of a plan's search, for which its event is composed anew: a sweep asks for it many times."""
+def _check_search_class(plan: Plan) -> type[PlannedSearch]:
     rule = rule_from_config(plan.rule)
     if not plan.trials:
         raise BadInput(f"Expected plan {plan.id} to have a point, got none.")

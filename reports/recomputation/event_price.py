@@ -80,19 +80,7 @@ def leaf_events_with_counts(event: Event, times: int = 1) -> list[tuple[Event, i
         return leaf_events_with_counts(event["event"], times * event["count"])
     if kind == "ComposedDpEvent":
         return [leaf for inner in event["events"] for leaf in leaf_events_with_counts(inner, times)]
-    if kind == "Table":
-        rows = zip(event["noise_multipliers"], event["counts"], strict=True)
-        return [
-            leaf
-            for noise, count in rows
-            for leaf in leaf_events_with_counts(_event_with_noise(event["step"], noise), times * count)
-        ] + [leaf for other in event.get("others", []) for leaf in leaf_events_with_counts(other, times)]
     return [(event, times)]
-
-
-def _event_with_noise(step: Event, noise: float) -> Event:
-    inner = {"event": _event_with_noise(step["event"], noise)} if "event" in step else {"noise_multiplier": noise}
-    return {**step, **inner}
 
 
 def _log_ratio(numbers: int, tail: float) -> float:

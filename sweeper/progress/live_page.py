@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 
@@ -104,7 +104,7 @@ class LivePage:
             page=self.page,
             began=self._began,
             written=time.time(),
-            sweep=sweep,
+            sweep=replace(sweep, ended=()),
         )
         with suppress(OSError):  # a full disk must not end a sweep because nobody can watch it
             _write_in_one_rename(self.path, live_page_html(file).encode())

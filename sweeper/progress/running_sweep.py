@@ -16,7 +16,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Annotated, Protocol
 
-from dpsweep.accounting.codec import UNSTORED, Count, Stored
+from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Trial
@@ -148,7 +148,7 @@ class RunningSweep(Stored):
     panels: tuple[LivePanel, ...] = ()
     scores: str = ""
     latest: tuple[str, ...] = ()
-    ended: Annotated[tuple[str, ...], UNSTORED] = ()
+    ended: Annotated[tuple[str, ...], OMITTED] = ()
 
     @property
     def counts(self) -> str:

@@ -16,7 +16,6 @@ from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.rounded_noise import with_rounded_counts, with_rounded_noise
-from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import FINAL
 from dpsweep.accounting.stored_names.stored_classes import (
@@ -66,7 +65,6 @@ WEIGHTS = "weights"
 """The key of the number of weights that a run trains, which planning writes (`sweeper/planning/trained_weights.py`)."""
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
-_SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
 CONSTANT_CLIP_NORM = "constant_clip_norm"
 _BASES: Mapping[str, type] = {"dataset": DataSet, "loss": Loss, "score": Score, "trainer": Trainer}
 """The classes that name all members of a part with their defaults: a class of the user's inherits from them."""
@@ -209,11 +207,7 @@ class Declaration:
 
     @property
     def scoring_dp_event(self) -> DpEvent | None:
-        """The event of a score: one object for all runs with it; None if no private record is read."""
-        known = _SCORINGS[self.adjacency]
-        return known.find_kept_value(self.records) or known.keep_value(self.records, self._new_scoring_dp_event())
-
-    def _new_scoring_dp_event(self) -> DpEvent | None:
+        """The event of a score; None if no private record is read."""
         event = self.score.event(self.adjacency)
         return None if event is None else with_rounded_counts(event, self.noisy_counts_of_score)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from dp_accounting.dp_event import LaplaceDpEvent
 
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
@@ -100,6 +100,13 @@ def test_every_kind_is_priced_by_some_accountant(kind: str) -> None:
     assert any(prices)
 
 
+@dataclass(frozen=True)
+class LaplaceDpEvent(DpEvent):
+    """An event that no accountant here knows."""
+
+    noise_multiplier: float
+
+
 @every_accountant
 @every_kind
 def test_unknown_events_are_refused_inside_every_kind(accountant: Accountant, kind: str) -> None:
@@ -190,22 +197,18 @@ def test_unknown_events_are_refused_also_when_nested(accountant: Accountant, unk
 )
 def test_an_event_of_dp_accounting_is_refused_until_it_is_converted(accountant: Accountant, event: DpEvent) -> None:
     foreign = to_dp_accounting(event)
-    sentence = (
-        f"{accountant.name} has no proven bound for dp_accounting.{type(event).__name__}, which is no event of "
-        "dpsweep: convert it with from_dp_accounting."
-    )
-    for direct in (foreign, repeat(foreign, 3), compose([dpsgd(2), repeat(compose([foreign]), 2)])):
-        with pytest.raises(UnsupportedEvent) as refusal:
-            accountant.epsilon(direct, 1e-5, ADD)
-        assert str(refusal.value) == sentence
-    for inside in (
-        best_of_tries(foreign, LAW),
-        worst_of_events([foreign, dpsgd(1)]),
-        poisson_sampled(foreign, sample_rate=0.1),
+    for refuse in (
+        lambda: accountant.epsilon(foreign, 1e-5, ADD),
+        lambda: repeat(foreign, 3),
+        lambda: compose([dpsgd(2), foreign]),
+        lambda: worst_of_events([foreign]),
     ):
-        assert priced(accountant, inside, ADD) is None
-    price = accountant.epsilon(event, 1e-5, ADD)
-    assert accountant.epsilon(from_dp_accounting(foreign), 1e-5, ADD) == price
+        with pytest.raises(UnsupportedEvent) as refusal:
+            refuse()
+        assert str(refusal.value).endswith(
+            f"dp_accounting.{type(event).__name__}, which is no event of dpsweep: convert it with from_dp_accounting."
+        )
+    assert accountant.epsilon(from_dp_accounting(foreign), 1e-5, ADD) == accountant.epsilon(event, 1e-5, ADD)
 
 
 @every_accountant

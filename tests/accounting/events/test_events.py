@@ -3,14 +3,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from dp_accounting import dp_event as theirs
 from dp_accounting.dp_event import LaplaceDpEvent, SelfComposedDpEvent
 
-from dpsweep.accounting.codec import names_of_checked_fields
-from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events import types
 from dpsweep.accounting.events.build import (
     DpEvent,
@@ -65,12 +64,12 @@ def test_the_json_form_is_exact(event: DpEvent) -> None:
 
 
 def test_the_json_form_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(BadInput, match="version=2"):
+    with pytest.raises(ValueError, match="version=2"):
         from_json(to_json(STEP) | {"version": 2})
-    with pytest.raises(BadInput, match="MagicDpEvent"):
+    with pytest.raises(ValueError, match="MagicDpEvent"):
         from_json({"version": 1, "event": {"type": "MagicDpEvent"}})
-    with pytest.raises(BadInput, match="LaplaceDpEvent"):
-        to_json(repeat(LaplaceDpEvent(noise_multiplier=1.0), 2))
+    with pytest.raises(UnsupportedEvent, match="LaplaceDpEvent, which is no event of dpsweep"):
+        to_json(LaplaceDpEvent(noise_multiplier=1.0))
 
 
 @pytest.mark.parametrize(
@@ -125,11 +124,11 @@ STOP = Stopping(gamma=0.5, limit=40)
         (lambda: types.StatedGaussianDpEvent(1.0, "sideways"), "adjacency='sideways' to be one of"),
         (lambda: types.SelfComposedDpEvent(STEP, -3), "count=-3 >= 0"),
         (lambda: types.SelfComposedDpEvent(STEP, 2.0), "count=2.0 to be an integer"),
-        (lambda: types.SelfComposedDpEvent(3, 2), "event=3 to be an event"),
-        (lambda: types.ComposedDpEvent([STEP, None]), "events=None to be an event"),
-        (lambda: types.WorstDpEvent([]), "to be at least one"),
-        (lambda: types.MixtureDpEvent([STEP], [0]), "counts=0 >= 1"),
-        (lambda: types.MixtureDpEvent([STEP], [1, 1]), "a count >= 1 for each of 1 events"),
+        (lambda: types.SelfComposedDpEvent(3, 2), "event to be an event, got builtins.int"),
+        (lambda: types.ComposedDpEvent((STEP, None)), "events to be an event"),
+        (lambda: types.WorstDpEvent(()), "to be at least one"),
+        (lambda: types.MixtureDpEvent((STEP,), (0,)), "counts=0 >= 1"),
+        (lambda: types.MixtureDpEvent((STEP,), (1, 1)), "a count >= 1 for each of 1 events"),
         (lambda: types.PoissonSampledDpEvent(1.5, STEP), "sampling_probability=1.5 in"),
         (lambda: types.SampledWithoutReplacementDpEvent(9, 10, STEP), "sample_size=10 <= source_dataset_size=9"),
         (lambda: types.TruncatedSubsampledGaussianDpEvent(9, 0.1, 0, 1.0), "truncated_batch_size=0 >= 1"),
@@ -149,12 +148,18 @@ def test_an_event_that_no_mechanism_has_cannot_be_built(build: Callable[[], obje
         build()
 
 
+def checks_in(annotation: Any) -> list[Any]:
+    own = [extra for extra in getattr(annotation, "__metadata__", ()) if callable(extra)]
+    return own or [check for inner in get_args(annotation) for check in checks_in(inner)]
+
+
 def test_every_field_of_an_event_is_checked() -> None:
     """A field that was forgotten could hold a number that no mechanism has, and be priced too low."""
     kinds = [kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, types.DpEvent)]
     assert len(kinds) > 15
     for kind in kinds:
-        assert names_of_checked_fields(kind) == {field.name for field in dataclasses.fields(kind)}, kind
+        hints = get_type_hints(kind, include_extras=True)
+        assert all(checks_in(hints[field.name]) for field in dataclasses.fields(kind)), kind
 
 
 @pytest.mark.parametrize("count", [2.5, True, "3"])

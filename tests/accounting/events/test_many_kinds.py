@@ -1,4 +1,4 @@
-"""Compositions of thousands of kinds of step: rounded down in groups, soundly and by little, and written as tables."""
+"""Compositions of thousands of kinds of step: rounded down in groups, soundly and by little."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from dpsweep.accounting.events.build import (
     best_of_tries,
     compose,
     from_json,
-    gaussian,
     leaves_with_counts,
     poisson_gaussian,
     repeat,
@@ -34,7 +33,6 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
-from dpsweep.accounting.events.types import FEW
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
 
@@ -112,29 +110,16 @@ def test_batches_of_fixed_size_are_rounded_down_too(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "event", [ramp(FEW + 1), compose([ramp(FEW + 50), ramp(7)]), batches(FEW + 1)], ids=["one", "counts", "batches"]
+    "event", [ramp(300), compose([ramp(150), ramp(7)]), batches(200)], ids=["one", "counts", "batches"]
 )
-def test_many_kinds_of_step_are_a_table_and_come_back(event: DpEvent) -> None:
+def test_many_kinds_of_step_come_back(event: DpEvent) -> None:
     form = json.loads(json.dumps(to_json(event)))
-    assert form["event"]["type"] == "Table"
     assert from_json(form) == event
     assert to_json(from_json(form)) == form
     inside = best_of_tries(event, NegativeBinomial.with_mean(eta=1.0, mean=5.0))
     assert from_json(to_json(inside)) == inside
 
 
-@pytest.mark.parametrize(
-    "event",
-    [ramp(FEW), compose([ramp(FEW + 1), gaussian(noise_multiplier=3.0)]), compose([ramp(80), ramp(80, rate=0.1)])],
-    ids=["few", "another kind", "another rate"],
-)
-def test_anything_else_is_written_out(event: DpEvent) -> None:
-    form = to_json(event)
-    assert form["event"]["type"] == "ComposedDpEvent"
-    assert from_json(form) == event
-
-
-def test_ten_thousand_steps_are_less_than_half_a_megabyte() -> None:
+def test_ten_thousand_steps_are_one_composition() -> None:
     event = ramp(10_000)
-    assert len(json.dumps(to_json(event), indent=1)) < 500_000
     assert are_same_events(repeat(event, 2), compose([event, event]))
