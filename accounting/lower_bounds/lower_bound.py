@@ -1,7 +1,7 @@
 """Exact lower bounds on epsilon of a mechanism or a search, from an explicit attack.
 
-The attacker observes an aligned canary, by the sum of all released values (`accounting/lower_bounds/canary_attack.py`)
-or of their log-likelihood ratios (`accounting/lower_bounds/likelihood_ratio.py`). If only the best of several runs is
+The attacker observes an aligned canary, by the sum of the log-likelihood ratios of all released values
+(`accounting/lower_bounds/likelihood_ratio.py`). If only the best of several runs is
 released, the attack assumes the worst score, a function of the attacker's own sum that ranks the tries by two cuts
 (`accounting/lower_bounds/selection_attack.py`): so the winner carries information about the other runs. Every choice of
 observations gives a valid lower bound. So the attack leaves out the parts of a composition that it cannot use: a part
@@ -33,8 +33,11 @@ from dpsweep.accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, distribution_of_weighted_sum
-from dpsweep.accounting.lower_bounds.likelihood_ratio import distribution_of_likelihood_ratio_sum
+from dpsweep.accounting.lower_bounds.likelihood_ratio import (
+    CanarySteps,
+    LatticePmf,
+    distribution_of_likelihood_ratio_sum,
+)
 from dpsweep.accounting.lower_bounds.selection_attack import (
     ROUNDING,
     SMALLEST,
@@ -61,17 +64,14 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     steps, others = gaussian_part(event, adjacency)
     if any(step.noise_multiplier == 0 and step.sample_rate == 1 for step in steps):
         return math.inf
-    bounds = [
-        forced_epsilon((cells.present, cells.instead), delta, cells.lost)
-        for cells in _attack_distributions_of_event(event, adjacency)
-    ]
-    searches = [
-        _SEARCHES[type(leaf)](leaf, cells, delta)
-        for leaf, _ in others
-        if isinstance(leaf, (SelectionDpEvent, RandomStoppingDpEvent, ThresholdDpEvent))
-        for cells in _attack_distributions_of_event(leaf.event, adjacency)
-    ]
-    return max([0.0, *bounds, *searches])
+    bounds = [0.0]
+    if cells := _attack_distribution(event, adjacency):
+        bounds.append(forced_epsilon((cells.present, cells.instead), delta, cells.lost))
+    for leaf, _ in others:
+        if isinstance(leaf, (SelectionDpEvent, RandomStoppingDpEvent, ThresholdDpEvent)):
+            tries = _attack_distribution(leaf.event, adjacency)
+            bounds.append(0.0 if tries is None else _SEARCHES[type(leaf)](leaf, tries, delta))
+    return max(bounds)
 
 
 def forced_epsilon(masses: Pair, delta: float, slack: float) -> float:
@@ -142,8 +142,8 @@ _SEARCHES: Mapping[type[DpEvent], Callable[[Any, LatticePmf, float], float]] = {
 }
 
 
-def _attack_distributions_of_event(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
-    """The attacker's sums over all parts of a mechanism that the attack supports."""
+def _attack_distribution(event: DpEvent, adjacency: Adjacency) -> LatticePmf | None:
+    """The attacker's sum over all parts of a mechanism that the attack supports; None without any."""
     steps, others = gaussian_part(event, adjacency)
     instead = -1 if adjacency is Adjacency.REPLACE_ONE else 0
     canary_steps = [
@@ -152,7 +152,7 @@ def _attack_distributions_of_event(event: DpEvent, adjacency: Adjacency) -> tupl
     ]
     for leaf, count in others:
         canary_steps += _canary_steps_of_other_sampling(leaf, count, adjacency)
-    return _cached_attack_distributions_of_steps(tuple(canary_steps))
+    return _remembered_distribution(tuple(canary_steps))
 
 
 def _canary_steps_of_other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
@@ -180,13 +180,7 @@ def _canary_steps_of_other_sampling(leaf: DpEvent, count: int, adjacency: Adjace
     return []
 
 
-@lru_cache(maxsize=32)
-def _cached_attack_distributions_of_steps(steps: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
-    return tuple(
-        cells
-        for cells in (distribution_of_weighted_sum(steps), distribution_of_likelihood_ratio_sum(steps))
-        if cells is not None
-    )
+_remembered_distribution = lru_cache(maxsize=32)(distribution_of_likelihood_ratio_sum)
 
 
 @lru_cache(maxsize=64)

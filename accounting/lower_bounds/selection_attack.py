@@ -27,7 +27,7 @@ from dpsweep.accounting.events.trial_counts import (
     Stopping,
     Tries,
 )
-from dpsweep.accounting.lower_bounds.canary_attack import LatticePmf
+from dpsweep.accounting.lower_bounds.likelihood_ratio import LatticePmf
 
 
 def generating_function_rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:

@@ -174,7 +174,7 @@ def test_the_lectures_theorem_is_a_teaching_bound() -> None:
     assert row.noise_multiplier == pytest.approx(245.81, abs=0.01)
     assert row.neighbours == pytest.approx(0.0216, abs=1e-4)
     assert row.promised / row.neighbours == pytest.approx(46, abs=0.5)
-    assert 0.0216 < row.forced < row.neighbours < row.bound < row.promised / 10
+    assert 0.0214 < row.forced < row.neighbours < row.bound < row.promised / 10
 
 
 def test_table_3() -> None:

@@ -15,7 +15,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.events.build import best_of_tries, gaussian, poisson_gaussian
 from dpsweep.accounting.events.trial_counts import Fixed, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.canary_attack import LatticePmf
+from dpsweep.accounting.lower_bounds.likelihood_ratio import LatticePmf
 from dpsweep.accounting.lower_bounds.selection_attack import epsilon_forced_by_two_cuts
 from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
 from tests.accounting.finite import Pairs, best, cases, probabilities
