@@ -19,7 +19,6 @@ from dpsweep.accounting.notation import (
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.pricing.rule_prices import Offer, may_sweep_run_under_rule, offer_of_each_rule
-from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import trials_of_runs_at_noises
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -95,10 +94,8 @@ def required_noise_to_fit_budget(
     run = PlanEvent(training=worst_of_events(one.training for one in single_run_events(noise)))
     return RequiredNoise(
         noise_multiplier=noise,
-        epsilon=float(room.amounts_left[EPSILON])
-        if room.is_charged_by_claim(event)
-        else _epsilon_of_event(terms, event),
-        single_run=_epsilon_of_event(terms, run),
+        epsilon=float(room.amounts_left[EPSILON]) if room.is_charged_by_claim(event) else terms.epsilon_of_event(event),
+        single_run=terms.epsilon_of_event(run),
     )
 
 
@@ -135,16 +132,6 @@ def fitting_ways_sentence(
     noisier: RequiredNoise | None,
 ) -> str:
     """One sentence with each way to reduce the cost to the rest; `noisier` is the plan's own fit if it is known."""
-    return f"What would fit: {', or '.join(_phrases_of_fitting_ways(priced, trials, room, offers, noisier))}."
-
-
-def _phrases_of_fitting_ways(
-    priced: PricedPlan,
-    trials: Sequence[Trial],
-    room: RemainingBudget,
-    offers: Sequence[Offer],
-    noisier: RequiredNoise | None,
-) -> Iterator[str]:
     terms, events = priced.terms_under_rule(priced.rule), [trial.event_with_final_run for trial in trials]
     runs = len(events) if terms.turns is None else len(terms.turns)
 
@@ -153,23 +140,27 @@ def _phrases_of_fitting_ways(
             return terms.search_event(events[:count])
         return replace(terms, turns=terms.turns[:count]).search_event(events)
 
-    phased = any(_noises_of_earlier_phases(priced.plan, trials))
-    if not phased:
+    ways, last = [], ""
+    if any(_noises_of_earlier_phases(priced.plan, trials)):
+        last = " for its last run"
+    elif runs > 1:
         fitting = room.largest_admitted_count(event_of_first_runs, runs - 1)
-        yield f"{fitting or 'not one'} of these {runs} runs at this noise" if runs > 1 else "nothing at this noise"
+        ways.append(f"{fitting or 'not one'} of these {runs} runs at this noise")
+    else:
+        ways.append("nothing at this noise")
     if noisier is not None:
-        target = (
-            f" (privacy.epsilon={epsilon_text_rounded_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
+        noise, grid = noise_text_rounded_up(noisier.noise_multiplier), "search" if priced.plan.proposed else "grid"
+        target = f" (privacy.epsilon={epsilon_text_rounded_down(noisier.epsilon)})"
+        ways.append(
+            f"the whole {grid} with a noise multiplier of at least {noise}{last}"
+            f"{target if priced.plan.target_epsilon else ''}"
         )
-        grid = "the whole grid" if priced.plan.proposed is None else "the whole search"
-        last = " for its last run" if phased else ""
-        yield (
-            f"{grid} with a noise multiplier of at least "
-            f"{noise_text_rounded_up(noisier.noise_multiplier)}{last}{target}"
-        )
-    for offer in offers:
-        if offer.rule != priced.rule and is_offer_admitted(priced, offer, room):
-            yield f"tuning={offer.label} at epsilon {epsilon_text_rounded_up(offer.epsilon)}"
+    ways += [
+        f"tuning={offer.label} at epsilon {epsilon_text_rounded_up(offer.epsilon)}"
+        for offer in offers
+        if offer.rule != priced.rule and is_offer_admitted(priced, offer, room)
+    ]
+    return f"What would fit: {', or '.join(ways)}."
 
 
 def _noises_of_earlier_phases(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
@@ -178,10 +169,6 @@ def _noises_of_earlier_phases(plan: Plan, trials: Sequence[Trial]) -> list[float
     noises = {phase.noise_multiplier for phase in earlier}
     own = (trial.config["privacy"]["noise_multiplier"] for trial in trials)
     return [noise if noise in noises else None for noise in own]
-
-
-def _epsilon_of_event(terms: SearchTerms, event: PlanEvent) -> float:
-    return terms.panel.epsilon(event, terms.delta, terms.adjacency)
 
 
 def _budget_raise_advice(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:

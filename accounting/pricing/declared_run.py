@@ -43,9 +43,6 @@ class DeclaredRun(Protocol):
     def training_event(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
         """The training event at this noise, after the run's number of steps or after this one."""
 
-    def training_event_with_rounded_factors(self, noise_multiplier: float) -> DpEvent:
-        """An event of few kinds of step that costs no less than `training`, and little more."""
-
     def with_steps(self, steps: int) -> DeclaredRun:
         """The same run with this number of steps, declared anew; raises `BadInput` if it cannot have that many."""
 
@@ -70,10 +67,8 @@ def training_events(
     runs: Sequence[DeclaredRun],
     noises: Sequence[float],
     steps: Sequence[int | None] | None = None,
-    *,
-    rough: bool = False,
 ) -> list[PlanEvent]:
-    """The runs' training events, without scores, after these numbers of steps if they are given; or `rough` ones.
+    """The runs' training events, without scores, after these numbers of steps if they are given.
 
     A final run has the noise of its run. Runs of equal kind, noise and steps share one event.
     """
@@ -82,9 +77,7 @@ def training_events(
     def event_of_run(run: DeclaredRun, noise: float, count: int | None) -> PlanEvent:
         key = (run.training_event_key, noise, count)
         if key not in events_by_run:
-            events_by_run[key] = (
-                run.training_event_with_rounded_factors(noise) if rough else run.training_event(noise, count)
-            )
+            events_by_run[key] = run.training_event(noise, count)
         final = None if run.final is None else event_of_run(run.final, noise, count)
         return PlanEvent(training=events_by_run[key], final=final)
 

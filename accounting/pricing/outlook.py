@@ -15,20 +15,7 @@ from dpsweep.accounting.pricing.alternatives import (
 )
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
-from dpsweep.accounting.pricing.rule_prices import Offer, cheapest_offer_showing_results
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuleOutlook:
-    """The terms of one rule: whether the account admits the search under it, and whether it is the cheapest to take.
-
-    `taken` marks the plan's own rule.
-    """
-
-    offer: Offer
-    admitted: bool
-    taken: bool
-    cheapest: bool
+from dpsweep.accounting.pricing.rule_prices import Offer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +34,14 @@ class Outlook:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOutlooks:
-    """All available rules; `needs` holds the noise that each needs, if it was asked for.
+    """All available rules, by what each offers; `admitted` has the labels of those that the account admits.
 
-    `advice` names alternatives that fit if the plan itself does not, and is empty otherwise.
+    `needs` holds the noise that each needs, if it was asked for. `advice` names alternatives that fit if the plan
+    itself does not, and is empty otherwise.
     """
 
-    rules: tuple[RuleOutlook, ...]
+    offers: tuple[Offer, ...]
+    admitted: frozenset[str]
     needs: Mapping[str, RequiredNoise | None]
     advice: str
 
@@ -63,42 +52,24 @@ def compare_plan_with_account(priced: PricedPlan, statement: Statement | None) -
         return Outlook()
     room = RemainingBudget.for_plan(priced, statement)
     takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
+    rest = f"{room.balance.remaining_amounts_phrase(takes)} left ({room.balance.policy.name})"
     return Outlook(
         admitted=room.balance.has_room_for_amounts(takes),
         times=room.number_of_admissible_repeats(takes),
-        rest="" if statement is None else _remaining_amounts_phrase(room, takes),
+        rest="" if statement is None else "the account was closed" if room.balance.closed else rest,
     )
 
 
-def _remaining_amounts_phrase(room: RemainingBudget, takes: Mapping[str, float]) -> str:
-    """A phrase with the rest of each amount that the plan takes."""
-    if room.balance.closed:
-        return "the account was closed"
-    return f"{room.balance.remaining_amounts_phrase(takes)} left ({room.balance.policy.name})"
-
-
-def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, show: str, fits: bool) -> RuleOutlooks:
+def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, fits: bool) -> RuleOutlooks:
     """Every available rule; with `fits`, also the noise at which each would be admitted."""
-    room = RemainingBudget.for_plan(priced, statement)
-    offers = offers_under_each_rule(priced)
-    needs = {
-        offer.label: required_noise_to_fit_budget(priced, offer.rule, priced.plan.trials, room)
-        for offer in offers
-        if fits
-    }
-    best = cheapest_offer_showing_results(offers, show)
+    room, trials = RemainingBudget.for_plan(priced, statement), priced.plan.trials
+    offers, needs = offers_under_each_rule(priced), {}
+    if fits:
+        needs = {offer.label: required_noise_to_fit_budget(priced, offer.rule, trials, room) for offer in offers}
     takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
     advice = ""
     if room.has_each_amount_left(takes) and not room.balance.has_room_for_amounts(takes):
         own = next((needs.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
-        advice = fitting_ways_sentence(priced, priced.plan.trials, room, offers, own)
-    rules = (
-        RuleOutlook(
-            offer=offer,
-            admitted=is_offer_admitted(priced, offer, room),
-            taken=offer.rule == priced.rule,
-            cheapest=offer is best,
-        )
-        for offer in offers
-    )
-    return RuleOutlooks(rules=tuple(rules), needs=needs, advice=advice)
+        advice = fitting_ways_sentence(priced, trials, room, offers, own)
+    admitted = frozenset(offer.label for offer in offers if is_offer_admitted(priced, offer, room))
+    return RuleOutlooks(offers=offers, admitted=admitted, needs=needs, advice=advice)

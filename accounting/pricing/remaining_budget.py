@@ -40,7 +40,7 @@ class RemainingBudget:
         """The rest of each amount that the policy counts."""
         limits = {} if self.balance.closed else self.balance.policy.amount_limits(self.balance.budget)
         return {
-            name: max(Decimal(0), subtract_decimals_exactly(limit, self._reserved_amount(name)))
+            name: max(Decimal(0), subtract_decimals_exactly(limit, self.balance.reserved.get(name, Decimal(0))))
             for name, limit in limits.items()
         }
 
@@ -100,11 +100,9 @@ class RemainingBudget:
         """
         takes = self.amounts_of_charge(event)
         part = max(
-            (
-                _ratio_to_amount_left(more, self.amounts_left.get(name, Decimal(0)))
-                for name, more in takes.items()
-                if name != DELTA
-            )
+            0.0 if more <= 0 else more / float(left) if (left := self.amounts_left.get(name, 0)) > 0 else math.inf
+            for name, more in takes.items()
+            if name != DELTA
         )
         return min(part, 1.0) if self.balance.has_room_for_amounts(takes) else max(part, math.nextafter(1.0, 2.0))
 
@@ -119,16 +117,7 @@ class RemainingBudget:
         """The largest count up to `limit` at which `event_of(count)` is admitted."""
         return largest_affordable_count(lambda count: self.fraction_taken_by_event(event_of(count)), 1.0, most=limit)
 
-    def _reserved_amount(self, name: str) -> Decimal:
-        return self.balance.reserved.get(name, Decimal(0))
-
     def _amounts_of_charge_at_epsilon(self, epsilon: float, event: PlanEvent) -> Mapping[str, float]:
         return self.balance.policy.amounts_of_charge(
             replace(self.balance.budget, epsilon=epsilon, delta=self.delta), event
         )
-
-
-def _ratio_to_amount_left(more: float, left: Decimal) -> float:
-    if more <= 0:
-        return 0.0
-    return more / float(left) if left > 0 else math.inf

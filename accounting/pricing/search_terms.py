@@ -50,22 +50,24 @@ class SearchTerms:
 
     def epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """The claim for a whole search over these trials."""
-        return self.panel.epsilon(self.search_event(trials), self.delta, self.adjacency)
+        return self.epsilon_of_event(self.search_event(trials))
+
+    def epsilon_of_event(self, event: PlanEvent) -> float:
+        """The claim for an event."""
+        return self.panel.epsilon(event, self.delta, self.adjacency)
 
     def least_noise_for_target(
         self,
         trials_at: Callable[[float], Iterable[PlanEvent]],
         epsilon: float,
-        rough_at: Callable[[float], Iterable[PlanEvent]] | None = None,
     ) -> float:
         """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`.
 
-        `rough_at` are trials that cost little more and have fewer kinds of step: the search for the noise begins with
-        them, and ends with the price of `trials_at`.
+        The search begins at the noise that Renyi curves give, which takes a third of the time.
         """
         start = 1.0
         with suppress(BadInput):  # Renyi curves have no bound for some searches whose profiles have one
-            start = self.rough_noise_for_target(rough_at or trials_at, epsilon)
+            start = self.rough_noise_for_target(trials_at, epsilon)
         return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
 
     def most_affordable_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:

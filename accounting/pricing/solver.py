@@ -160,9 +160,7 @@ def trials_with_solved_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, ta
         noises = given_noises(runs)
     else:
         noise = terms.least_noise_for_target(
-            lambda noise: training_events(runs, given_or_default_noises(runs, noise)),
-            target,
-            lambda noise: training_events(runs, given_or_default_noises(runs, noise), rough=True),
+            lambda noise: training_events(runs, given_or_default_noises(runs, noise)), target
         )
         noises = given_or_default_noises(runs, noise)
     return trials_of_runs_at_noises(runs, noises, terms, target)
@@ -194,10 +192,7 @@ def _final_run_noises_and_score_noise(
 
     def noise_for_epsilon(event_at: Callable[[float], PlanEvent], epsilon: float) -> float:
         return calibrate_noise(
-            lambda noise: terms.panel.epsilon(
-                _event_of_final_run_alone(terms, event_at(noise)), terms.delta, terms.adjacency
-            ),
-            epsilon,
+            lambda noise: terms.epsilon_of_event(_event_of_final_run_alone(terms, event_at(noise))), epsilon
         )
 
     if target is not None:

@@ -34,7 +34,7 @@ def print_alternatives(
     plan = priced.plan
     is_asked = request.rules or request.fit
     if is_asked or not admitted:
-        outlooks = rule_outlooks(priced, statement, show=request.plan.show, fits=request.fit)
+        outlooks = rule_outlooks(priced, statement, fits=request.fit)
         if is_asked:
             price_table.print_price_under_each_rule(priced, outlooks, request.plan.show)
         if outlooks.advice:

@@ -21,9 +21,9 @@ from dpsweep.accounting.notation import (
     text_with_all_digits,
 )
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
-from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
+from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
+from dpsweep.accounting.pricing.rule_prices import Offer, cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.searches.interface import declared_search_class
@@ -48,7 +48,8 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
 
     Rules that show the results that the user asked for come first, the cheapest of them on top.
     """
-    rules, needs = outlooks.rules, outlooks.needs
+    offers, needs = outlooks.offers, outlooks.needs
+    cheapest = cheapest_offer_showing_results(offers, results)
     if priced.plan.final_runs and not needs:
         print_line("Other rules would run other points than this search with its final run: no prices to compare.")
         return
@@ -61,18 +62,18 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
     table.add_column("fits", no_wrap=True)
     for column in ("noise\nneeded", "one\nrun") if needs else ():
         table.add_column(column, justify="right", no_wrap=True)
-    for one in sorted(rules, key=lambda one: (not one.offer.can_show_results(results), one.offer.epsilon)):
-        offer = one.offer
-        marks = f"{'>' if one.taken else ''}{'*' if one.cheapest else ''}"
+    for offer in sorted(offers, key=lambda offer: (not offer.can_show_results(results), offer.epsilon)):
+        is_taken = offer.rule == priced.rule
+        marks = f"{'>' if is_taken else ''}{'*' if offer is cheapest else ''}"
         table.add_row(
             f"{offer.label} {marks}".rstrip(),
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
             "none" if offer.quote is None else epsilon_text_rounded_up(offer.epsilon),
             _text_by_disclosure(_SHORT, offer.rule.discloses),
-            "yes" if one.admitted else "no",
+            "yes" if offer.label in outlooks.admitted else "no",
             *(_required_noise_cells(needs[offer.label]) if needs else ()),
-            style="bold" if one.taken else None,
+            style="bold" if is_taken else None,
         )
     Terminal(soft_wrap=True).print_table(table)
     print_line("tries: expected runs; top 10 %: the chance to try one of the best 10 % of the points")
@@ -81,21 +82,20 @@ def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, resu
             "noise needed: the noise multiplier at which the search fits what is left; one run: its epsilon then"
         )
     print_line(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={results})")
-    for one in rules:
-        if one.offer.quote is None:
-            print_line(f"{one.offer.label}: {one.offer.refusal}")
-    for sentence in _recommended_rule_sentences(rules, results):
+    for offer in offers:
+        if offer.quote is None:
+            print_line(f"{offer.label}: {offer.refusal}")
+    for sentence in _recommended_rule_sentences(offers, cheapest, results):
         print_line(sentence)
     print_line("`dpsweep help tuning` says what each rule does.")
 
 
-def _recommended_rule_sentences(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
+def _recommended_rule_sentences(offers: Sequence[Offer], own: Offer | None, results: str) -> Iterator[str]:
     """Which rule to take for the results that the user asked for, and for other ones, in words."""
-    own = next((one.offer for one in rules if one.cheapest), None)
     if own is None:
         yield f"No rule that runs has a price and shows what you asked for (show={results})."
         return
-    winner = cheapest_offer_showing_results([one.offer for one in rules], "winner")
+    winner = cheapest_offer_showing_results(offers, "winner")
     if results != "all":
         yield f"To show one model: {own.label}, the cheapest rule that may show its winner."
         return

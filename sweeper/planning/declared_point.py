@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-from dpsweep.accounting.accountants.interface import GaussianSteps, limit_noise_levels_of_steps
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.sweeper.planning.plan_settings import NOISE, RATE, Point, require_positive_number
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config, records_from_config
-from dpsweep.trainers.declarations.batch_sampling import privacy_event_counts_of_run
 from dpsweep.trainers.declarations.cards import details_of_card, number_of_card_counts
-from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, step_counts_by_noise_factor
 from dpsweep.trainers.declarations.losses import default_rate_factor
 from dpsweep.trainers.methods.rate_laws import DIGITS
 
 LEAST_MEASURED_NOISE = 2.0
 """The noise multiplier at which a rate is taken without any: laws of rates were measured from there on."""
-
-KINDS = 64
-"""The most kinds of step with which the search for a noise begins: as many as the PLD accountant tells apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +62,6 @@ class DeclaredPoint:
         """The event of training at this noise, after the declared number of steps or after `steps`."""
         one = self.declaration if steps is None else replace(self.declaration, steps=steps)
         return one.training_dp_event(noise_multiplier)
-
-    def training_event_with_rounded_factors(self, noise_multiplier: float) -> DpEvent:
-        """The event of training where a schedule's factors are rounded down to few: it costs no less."""
-        one = self.declaration
-        factors = _steps_by_rounded_noise_factor(one.clip_schedule, one.steps)
-        if len(factors) == len(step_counts_by_noise_factor(one.clip_schedule, one.steps)):
-            return self.training_event(noise_multiplier)
-        counts = privacy_event_counts_of_run(
-            one.sampler,
-            factors,
-            records=one.nominal_training_units,
-            noise_multiplier=noise_multiplier,
-            public=one.dataset.public,
-        )
-        steps = events.compose(events.repeat(event, count) for event, count in counts.items())
-        return with_rounded_noise(steps, one.weights) if one.weights else steps
 
     @property
     def noisy_counts_of_score(self) -> int:
@@ -142,14 +118,6 @@ class DeclaredPoint:
         )
         rate *= default_rate_factor(one.loss)
         return float(f"{self.point.rate_factor * rate:.{DIGITS}g}")
-
-
-@lru_cache(maxsize=16)
-def _steps_by_rounded_noise_factor(bounds: BoundSchedule, steps: int) -> Mapping[float, int]:
-    """The steps at each factor on the noise multiplier, rounded down to `KINDS` factors as the accountants do."""
-    factors = step_counts_by_noise_factor(bounds, steps).items()
-    alike = tuple(GaussianSteps(sample_rate=1.0, noise_multiplier=factor, count=many) for factor, many in factors)
-    return {one.noise_multiplier: one.count for one in limit_noise_levels_of_steps(alike, KINDS)}
 
 
 def _declaration_with_score_replaced(declaration: Declaration, config: Mapping[str, Any]) -> Declaration:

@@ -83,9 +83,6 @@ class OpenRun:
             for noise, alike in itertools.groupby(run.noises(self.steps if steps is None else steps))
         )
 
-    def training_event_with_rounded_factors(self, noise_multiplier: float) -> DpEvent:
-        return self.training_event(noise_multiplier)
-
     def with_steps(self, steps: int) -> OpenRun:
         return replace(self, steps=steps)
 
