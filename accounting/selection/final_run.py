@@ -66,11 +66,6 @@ class Final(SelectionRule):
         return FinalRunTerms()
 
     @property
-    def curator_assertion_sentence(self) -> str | None:
-        """The search's own."""
-        return self.rule.curator_assertion_sentence
-
-    @property
     def name_of_point_score(self) -> str:
         """The search's own."""
         return self.rule.name_of_point_score

@@ -110,7 +110,7 @@ class Draw(Stored):
         added = self.handicaps or (0.0,) * len(self.tries)
         known = {place: score + added[place] for place, score in sorted(scores.items()) if score is not None}
         if self.threshold is None:
-            return _index_of_first_best_score(known)
+            return max(known, key=known.__getitem__, default=None)
         return next((place for place, score in known.items() if score >= self.threshold), None)
 
     def over(self, scores: Mapping[int, float | None]) -> bool:
@@ -400,11 +400,6 @@ class SelectionRule(Checked, ABC):
             )
         return "charges the worst{phase} at every order"
 
-    @property
-    def curator_assertion_sentence(self) -> str | None:
-        """What the curator asserts about the search and no record proves, as a sentence; None if nothing."""
-        return None
-
 
 def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
     """The rule of a plan's stored form `{"kind": tag, **fields}`, or of a configuration; a field may be a rule itself.
@@ -431,15 +426,6 @@ def _round_computed_numbers(form: Any, key: str = "") -> Any:
 
 _COMPUTED = frozenset({"eta", "gamma", "mean", "delta2"})
 """The numbers of an event that are found by logarithms or by iteration."""
-
-
-def _index_of_first_best_score(scores: Mapping[int, float]) -> int | None:
-    """The place with the best score, the first among equals; None without scores.
-
-    >>> _index_of_first_best_score({3: 0.5, 1: 0.7, 2: 0.7})
-    1
-    """
-    return max(sorted(scores), key=scores.__getitem__, default=None)
 
 
 def check_search_allows_hiding_losers(rule: str, search: Search) -> None:

@@ -24,11 +24,3 @@ class Public(Composition):
     def __post_init__(self) -> None:
         if not isinstance(self.sweep, str) or not self.sweep.strip():
             raise ValueError(f"Expected sweep={self.sweep!r} to be the id of the public sweep's plan.")
-
-    @property
-    def curator_assertion_sentence(self) -> str:
-        """That the data of the search are public."""
-        return (
-            f"The point that ran was found by sweep {self.sweep} on other data, which its curator declared public: "
-            "that search read no record of this data set, and none of its cost is in the claim."
-        )

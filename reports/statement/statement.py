@@ -25,7 +25,7 @@ from dpsweep.accounting.notation import (
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
+from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import Bill
@@ -142,8 +142,14 @@ def _card_lines(context: Context) -> Iterator[Line]:
 
 def line_on_search_that_read_public_data(context: Context) -> Iterator[Line]:
     """The line on a search that read public data, which no record of this data set can prove."""
-    if (assumption := context.sweep.rule.curator_assertion_sentence) is not None:
-        yield EvidenceLevel.ASSUMED.make_statement_line("Search", assumption)
+    rule = context.sweep.plan.rule
+    searched = rule.get("rule") or rule
+    if tag_or_path_of_class(searched) == "public":
+        yield EvidenceLevel.ASSUMED.make_statement_line(
+            "Search",
+            f"The point that ran was found by sweep {searched['sweep']} on other data, which its curator declared "
+            "public: that search read no record of this data set, and none of its cost is in the claim.",
+        )
 
 
 def _claim_line(context: Context) -> Line:
