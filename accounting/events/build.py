@@ -90,18 +90,13 @@ class PlanEvent:
     def composed_with(self, other: PlanEvent) -> PlanEvent:
         """Both on the same records: what reads the same population adds."""
         parts, others = self.events_by_population, other.events_by_population
-        return PlanEvent.from_events_by_population(
-            {
-                name: compose([parts[name], others[name]]) if name in parts and name in others else part
-                for name, part in {**parts, **others}.items()
-            }
-        )
+        both = {name: compose([parts[name], others[name]]) for name in parts if name in others}
+        return PlanEvent.from_events_by_population({**parts, **others, **both})
 
     def is_same_as(self, other: PlanEvent) -> bool:
         """Whether the other plan event is the same mechanisms on the same populations."""
-        return self.events_by_population.keys() == other.events_by_population.keys() and all(
-            are_same_events(part, other.events_by_population[name]) for name, part in self.events_by_population.items()
-        )
+        ours, theirs = self.events_by_population, other.events_by_population
+        return ours.keys() == theirs.keys() and all(are_same_events(part, theirs[name]) for name, part in ours.items())
 
     def to_json(self) -> dict[str, Any]:
         """The forms of the events, by population."""
@@ -201,9 +196,6 @@ def truncated_poisson_gaussian(
     *Guarantee*: prices hold for data sets of at most `records` records; more records would be cut more often. So
     `records` is a bound that is declared and enforced, and not the nominal number that other samplers divide by.
     """
-    validation.positive_int("records", records)
-    validation.positive_int("largest_batch", largest_batch)
-    validation.share("sample_rate", sample_rate)
     return TruncatedSubsampledGaussianDpEvent(
         dataset_size=records,
         sampling_probability=float(sample_rate),
@@ -214,8 +206,6 @@ def truncated_poisson_gaussian(
 
 def without_replacement_gaussian(*, records: int, batch_size: int, noise_multiplier: float) -> DpEvent:
     """A step on exactly `batch_size` of `records` records, drawn uniformly without replacement."""
-    validation.positive_int("records", records)
-    validation.positive_int("batch_size", batch_size)
     if batch_size > records:
         raise ValueError(f"Expected batch_size={batch_size} <= records={records}.")
     return SampledWithoutReplacementDpEvent(
@@ -259,7 +249,6 @@ def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> Dp
 
     *Source*: Koskela and Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1.
     """
-    validation.require_integer("iterations", iterations)
     return repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), 2 * iterations)
 
 

@@ -104,10 +104,8 @@ class NegativeBinomial(Tagged):
         far = limit + math.ceil(80 / self.gamma)
         if far > FAR_TRIES:
             return min(1.0, max(0.0, 1 - float(self.probabilities_up_to(limit).sum())) + 1e-13 * limit)
-        chances, ratio = (
-            self.probabilities_up_to(far),
-            max(self._ratio_of_successive_probabilities(far), 1 - self.gamma),
-        )
+        chances = self.probabilities_up_to(far)
+        ratio = max(self._ratio_of_successive_probabilities(far), 1 - self.gamma)
         return min(1.0, float(chances[limit + 1 :].sum() + chances[-1] * ratio / (1 - ratio)) * (1 + 4e-16 * far))
 
     def probabilities_up_to(self, most: int) -> np.ndarray:
@@ -331,11 +329,9 @@ def _gamma_for_mean(eta: float, mean: float) -> float:
         lowest *= 2
         if lowest < -600:
             raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
-    return (
-        math.exp(brentq(log_mean_above_target, lowest, -1e-12, xtol=1e-14, rtol=1e-14))
-        if log_mean_above_target(-1e-12) < 0
-        else 1.0
-    )
+    if log_mean_above_target(-1e-12) >= 0:
+        return 1.0
+    return math.exp(brentq(log_mean_above_target, lowest, -1e-12, xtol=1e-14, rtol=1e-14))
 
 
 def _draw_by_inversion(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:

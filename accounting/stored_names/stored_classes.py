@@ -93,13 +93,11 @@ def stored_form_of_config_part(node: Any, family: str) -> Any:
     """
     if isinstance(node, list):
         return [stored_form_of_config_part(one, family) for one in node]
-    if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
+    if not _names_class(node):
         return node
-    key = TARGET if TARGET in node else KIND
-    name, values = (
-        _require_text_as_class_name(node[key], family),
-        {name: value for name, value in node.items() if name != key},
-    )
+    values, key = dict(node), TARGET if TARGET in node else KIND
+    if not isinstance(name := values.pop(key), str):
+        raise BadInput(f"Expected {family} to name a class, got {name!r}.")
     tag = tag_of_path(name) if key == TARGET and not (family in REGISTERED and "." not in name) else name
     if tag is None:
         _require_path_of_user_class(name, family)
@@ -107,10 +105,13 @@ def stored_form_of_config_part(node: Any, family: str) -> Any:
     require_tag_of_family(tag, family)
     if KIND in values:
         raise BadInput(f"Expected {family} to be one class, got {tag} and {KIND}={values[KIND]!r}.")
-    nested = {
-        field: stored_form_of_config_part(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()
-    }
+    nested = {one: stored_form_of_config_part(values[one], NESTED[one]) for one in values.keys() & NESTED.keys()}
     return {KIND: tag} | values | nested
+
+
+def _names_class(node: Any) -> bool:
+    """Whether a part of a configuration, or a field, names a class."""
+    return isinstance(node, Mapping) and (TARGET in node or KIND in node)
 
 
 def identity_form_of_config_part(node: Any, family: str) -> Any:
@@ -235,7 +236,7 @@ def build_from_stored_form(node: Any, family: str, foreign: Foreign = refuse_use
     lacks a field, and passes on the class's own errors about invalid values.
     """
     node = stored_form_of_config_part(node, family)
-    if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
+    if not _names_class(node):
         raise BadInput(f"Expected {family}={node!r} to name a class.")
     if TARGET in node:
         return foreign(node, family)
@@ -264,28 +265,21 @@ def _build_field(name: str, value: Any, foreign: Foreign) -> Any:
     family = NESTED.get(name, "source")
     if isinstance(value, list):
         return [_build_field(name, one, foreign) for one in value]
-    is_class = isinstance(value, Mapping) and bool({TARGET, KIND} & value.keys())
-    return (
-        build_from_stored_form(value, family, foreign)
-        if family in CLOSED or (is_class and family != "source")
-        else value
-    )
+    if family in CLOSED or (_names_class(value) and family != "source"):
+        return build_from_stored_form(value, family, foreign)
+    return value
 
 
 def _stored_class_without_defaults(node: Any, family: str) -> Any:
     """A stored class, or a list of them, without fields at their default, also in the classes among its fields."""
     if isinstance(node, list):
         return [_stored_class_without_defaults(one, family) for one in node]
-    if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
+    if not _names_class(node) or TARGET in node:
         return node
-    if TARGET in node:
-        return node
-    values = without_defaults(
-        _without_places(node), {**defaults_of_plan_or_config_part(family), **field_defaults_of_class_tag(node[KIND])}
-    )
-    return values | {
-        field: _stored_class_without_defaults(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()
-    }
+    defaults = {**defaults_of_plan_or_config_part(family), **field_defaults_of_class_tag(node[KIND])}
+    values = without_defaults(_without_places(node), defaults)
+    nested = {one: _stored_class_without_defaults(values[one], NESTED[one]) for one in values.keys() & NESTED.keys()}
+    return values | nested
 
 
 def _place_keys(node: Mapping[str, Any]) -> Sequence[str]:
@@ -337,40 +331,24 @@ def _rewrite_class_names(value: Any, write: Callable[[str], str]) -> Any:
     return inner
 
 
-def _require_text_as_class_name(value: object, family: str) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f"Expected {family} to name a class, got {value!r}.")
-    return value
-
-
 def _require_path_of_user_class(path: str, family: str) -> None:
     """Raises `BadInput` unless the path may name a user's class in this family."""
     if not _PATH.fullmatch(path):
         raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
-    if is_path_in_our_packages(path):
-        ours = (
-            f"one of {tags_of_family_text(family)}"
-            if family in REGISTERED
-            else "a class with a tag in accounting/stored_names/tags.toml"
-        )
-        raise BadInput(f"Expected {family}={path} to be {ours}, or one of your own.")
+    known = tags_of_family_text(family)
     if family in CLOSED:
-        raise BadInput(
-            f"Expected {family}={path} to be one of {tags_of_family_text(family)}: those who verify know no other."
-        )
+        raise BadInput(f"Expected {family}={path} to be one of {known}: those who verify know no other.")
+    if is_path_in_our_packages(path):
+        raise BadInput(f"Expected {family}={path} to be one of {known or 'those in tags.toml'}, or one of your own.")
 
 
 def _iterate_user_classes_and_scripts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         if value.get(KIND) == SCRIPT:
             yield f"{value.get(SCRIPT)} (sha256 {value.get('sha256')})"
-        for part in REGISTERED.keys() & value.keys():
-            if (
-                isinstance(inner := value[part], Mapping)
-                and KIND in inner
-                and not is_path_in_our_packages(current_path_of_class(inner))
-            ):
-                yield current_path_of_class(inner)
+        parts = (value[part] for part in REGISTERED.keys() & value.keys())
+        paths = (current_path_of_class(part) for part in parts if isinstance(part, Mapping) and KIND in part)
+        yield from (path for path in paths if not is_path_in_our_packages(path))
         for key, inner in value.items():
             if key == TARGET and tag_of_path(str(inner)) is None:
                 yield str(inner)

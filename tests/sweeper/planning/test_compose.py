@@ -240,7 +240,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["grid.axes.dpsgd=[1,2]"], "grid.axes.dpsgd=[1, 2] to map keys to lists of values"),
         (
             ["trainer=dpsgd", "trainer._target_=dpsweep.trainers.methods.dpsgd.NoSuch"],
-            "trainer=dpsweep.trainers.methods.dpsgd.NoSuch to be a class with a tag",
+            "trainer=dpsweep.trainers.methods.dpsgd.NoSuch to be one of ",
         ),
         (
             ["sampler._target_=dpsweep.trainers.methods.named_methods.DpSgd"],
