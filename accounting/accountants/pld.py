@@ -26,8 +26,6 @@ from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
-    compose,
-    poisson_gaussian,
     repeat,
     size_records_and_noise_of_fixed_step,
 )
@@ -50,7 +48,6 @@ from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_loss import (
     CLOSED_FORM,
     Direction,
-    OneStep,
     directions_of_poisson_step,
     directions_of_truncated_poisson_step,
     largest_gaussian_loss,
@@ -63,12 +60,13 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Everything,
     GaussianProfile,
     Least,
-    Mixture,
     Nothing,
     Profile,
     Sampled,
+    TwoSided,
     Worst,
     invert_profile,
+    mixture_profile,
 )
 from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
 from dpsweep.accounting.profiles.rounded import rounded_profile
@@ -93,15 +91,10 @@ class EqualMechanisms:
     ) -> EqualMechanisms:
         """The losses from both hockey-stick curves on a grid."""
         forth = _hockey_stick_curve_on_grid(ahead, interval)
-        if behind is ahead:
-            both = _loss_distribution_from_curves(interval, forth, forth)
-            return cls(ahead=both, behind=both, count=count)
-        back = _hockey_stick_curve_on_grid(behind, interval)
-        return cls(
-            ahead=_loss_distribution_from_curves(interval, forth, back),
-            behind=_loss_distribution_from_curves(interval, back, forth),
-            count=count,
-        )
+        back = forth if behind is ahead else _hockey_stick_curve_on_grid(behind, interval)
+        first = _loss_distribution_from_curves(interval, forth, back)
+        second = first if behind is ahead else _loss_distribution_from_curves(interval, back, forth)
+        return cls(ahead=first, behind=second, count=count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,21 +157,6 @@ def _loss_distribution_from_curves(interval: float, curve: np.ndarray, other: np
         probabilities=loss_probabilities(curve, other, interval),
         infinite=float(curve[-1]),
     )
-
-
-@lru_cache(maxsize=16)
-def equal_mechanisms_of_truncated_steps(
-    leaf: TruncatedSubsampledGaussianDpEvent, count: int, interval: float, adjacency: Adjacency
-) -> EqualMechanisms:
-    """Poisson-sampled steps whose batches are cut to a largest size."""
-    both = directions_of_truncated_poisson_step(
-        leaf.sampling_probability,
-        leaf.noise_multiplier,
-        adjacency,
-        records=leaf.dataset_size,
-        largest_batch=leaf.truncated_batch_size,
-    )
-    return EqualMechanisms.from_hockey_stick_curves(interval, *both, count)
 
 
 FAR = 5000.0
@@ -264,7 +242,7 @@ class Pld:
             return 0.0
         profile = self._profile_on_finest_grid(event, adjacency, FINER)
         forced = 0.0
-        if isinstance(profile, (GaussianProfile, OneStep)):
+        if isinstance(profile, (GaussianProfile, TwoSided)):
             forced = profile.epsilon(delta * (1 + 3 * CLOSED_FORM))
         elif isinstance(profile, ComposedProfile):
             forced = profile.epsilon_lower_bound(delta)
@@ -313,7 +291,7 @@ class Pld:
             precision = sum(step.count / step.noise_multiplier**2 for step in steps)
             return GaussianProfile(mu=math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE_ONE else 1))
         if not others and len(steps) == 1 and steps[0].count == 1:
-            return OneStep(
+            return TwoSided(
                 directions=directions_of_poisson_step(steps[0].sample_rate, steps[0].noise_multiplier, adjacency)
             )
         if not steps and len(others) == 1 and others[0][1] == 1 and type(others[0][0]) in _PROFILES:
@@ -348,11 +326,10 @@ class Pld:
             EqualMechanisms.from_hockey_stick_curves(interval, *_directions_of_profile(profile, top), count)
             for (profile, count), top in zip(profiles, tops, strict=True)
         ]
-        parts += [
-            equal_mechanisms_of_truncated_steps(leaf, count, interval, adjacency)
-            for leaf, count in others
-            if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
-        ]
+        for leaf, count in others:
+            if isinstance(leaf, TruncatedSubsampledGaussianDpEvent):
+                both = directions_of_truncated_poisson_step(leaf, adjacency)
+                parts.append(EqualMechanisms.from_hockey_stick_curves(interval, *both, count))
         return ComposedProfile.from_equal_mechanisms(parts)
 
     def _grid_step(
@@ -373,16 +350,9 @@ class Pld:
             least = min(step.noise_multiplier for step in steps)
             if least < SMALLEST_NOISE:
                 raise UnsupportedEvent(f"{self.name} needs too much memory at noise_multiplier={least:.3g}; use RDP.")
-            rough = Rdp().epsilon(
-                compose(
-                    repeat(
-                        poisson_gaussian(sample_rate=one.sample_rate, noise_multiplier=one.noise_multiplier), one.count
-                    )
-                    for one in limit_noise_levels_of_steps(steps, ROUGH_KINDS)
-                ),
-                ROUGH_DELTA,
-                Adjacency.ADD_OR_REMOVE_ONE,
-            )
+            rdp, few = Rdp(), limit_noise_levels_of_steps(steps, ROUGH_KINDS)
+            curves = [one.count * rdp.gaussian_curve(one, Adjacency.ADD_OR_REMOVE_ONE) for one in few]
+            rough = rdp.epsilon_from_curve(np.sum(curves, axis=0), ROUGH_DELTA)
             if not math.isfinite(rough):
                 raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {rough:.3g}; use RDP.")
             wide = WIDTH * (math.sqrt(ROUGH_REACH**2 + 2 * rough) - ROUGH_REACH)
@@ -422,7 +392,7 @@ class Pld:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
 
     def _mixture_profile(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> Profile:
-        return Mixture(inner=tuple(self.profile(event, adjacency) for event in leaf.events), weights=leaf.weights)
+        return mixture_profile(tuple(self.profile(event, adjacency) for event in leaf.events), leaf.weights)
 
     def _poisson_sampled_profile(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> Profile:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
@@ -453,11 +423,10 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
 
 def _directions_of_profile(profile: Profile, top: float) -> tuple[Direction, Direction]:
     """Both directions of a leaf: its own, cut at the largest loss that counts, or its profile for each."""
-    if isinstance(profile, OneStep):
-        ahead, behind = (replace(one, reach=min(one.reach, top)) for one in profile.directions)
-        return ahead, behind
-    both = Direction(curve=profile.delta, reach=top)
-    return both, both
+    both = profile.directions if isinstance(profile, TwoSided) else ()
+    cut = [replace(one, reach=min(one.reach, top)) for one in both if isinstance(one, Direction)]
+    whole = Direction(curve=profile.delta, reach=top)
+    return (cut[0], cut[1]) if cut else (whole, whole)
 
 
 _best_of_tries_profile = lru_cache(maxsize=CACHE_SIZE)(profile_of_best_try)  # a search is priced at several deltas
@@ -484,7 +453,7 @@ def _batches_and_epochs_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) 
 
 def clear_cached_prices() -> None:
     """Frees what is kept for further prices, hundreds of megabytes for thousands of runs; prices stay the same."""
-    steps = profile_of_gaussian_steps, equal_mechanisms_of_gaussian_steps, equal_mechanisms_of_truncated_steps
-    for kept in (Pld._profile_by_convolution, *steps):
+    kept_values = Pld._profile_by_convolution, profile_of_gaussian_steps, equal_mechanisms_of_gaussian_steps
+    for kept in kept_values:
         kept.cache_clear()
     clear_cached_curves()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,9 +57,6 @@ ORDERS: tuple[float, ...] = tuple(
     )
 )
 
-FAR_FROM = 3.0
-"""Larger orders are left out where the divergence at the largest summed order is this many times epsilon, plus 1."""
-
 KINDS_OF_STEP = 200
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
 
@@ -103,28 +100,12 @@ class Rdp:
         if separate is not None:
             return separate
         event, used = _event_with_pure_claims_and_delta_sum(event)
-        near = self._accountant_without_large_orders
-        curve = near._curve_of_exact_noise(event, adjacency) if used < delta else None
-
-        def epsilon_of_exact_noise(share: float) -> float:
-            if curve is None or used >= share:
-                return math.inf
-            epsilon = near.epsilon_from_curve(curve, share - used)
-            if near is self or float(curve[-1]) >= FAR_FROM * epsilon + 1:
-                return epsilon
-            return self.epsilon_from_curve(self._curve_of_exact_noise(event, adjacency), share - used)
-
-        return epsilon_with_rounding(number_of_rounded_numbers(event), delta, epsilon_of_exact_noise)
-
-    @cached_property
-    def _accountant_without_large_orders(self) -> Rdp:
-        """The same accountant at the orders up to the largest that are summed; itself if these are all.
-
-        Larger orders take most of the time. Divergences grow with the order, and epsilon is about as large as the
-        divergence at the order that gives it. So larger orders give no less where the divergence is far above epsilon.
-        """
-        near = tuple(order for order in self.orders if order <= renyi.LARGEST_SUMMED)
-        return self if not near or near == self.orders else replace(self, orders=near)
+        curve = self._curve_of_exact_noise(event, adjacency) if used < delta else None
+        return epsilon_with_rounding(
+            number_of_rounded_numbers(event),
+            delta,
+            lambda share: math.inf if curve is None or used >= share else self.epsilon_from_curve(curve, share - used),
+        )
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """0: Renyi curves give upper bounds only."""
@@ -144,7 +125,7 @@ class Rdp:
         total = np.zeros(len(self.orders))
         steps, others = gaussian_part(event, adjacency)
         for step in limit_noise_levels_of_steps(steps, KINDS_OF_STEP):
-            total = total + step.count * self._gaussian_curve(step, Adjacency(adjacency))
+            total = total + step.count * self.gaussian_curve(step, Adjacency(adjacency))
         for leaf, count in limit_noise_levels_of_fixed_batches(others, KINDS_OF_BATCH):
             if type(leaf) not in _CURVES:
                 raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(leaf)}.")
@@ -185,7 +166,8 @@ class Rdp:
             converted = converted + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
         return np.asarray(converted)
 
-    def _gaussian_curve(self, step: GaussianSteps, adjacency: Adjacency) -> renyi.Curve:
+    def gaussian_curve(self, step: GaussianSteps, adjacency: Adjacency) -> renyi.Curve:
+        """The curve of one of these steps."""
         if step.noise_multiplier == 0:
             return np.full(len(self.orders), np.inf)
         replaced = adjacency is Adjacency.REPLACE_ONE
@@ -232,7 +214,7 @@ class Rdp:
     def _random_allocation_curve(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if adjacency is Adjacency.REPLACE_ONE:  # no bound is known that is better than that for fixed assignments
             step = GaussianSteps(sample_rate=1.0, noise_multiplier=leaf.noise_multiplier, count=1)
-            return self._gaussian_curve(step, adjacency)
+            return self.gaussian_curve(step, adjacency)
         return random_allocation_renyi_curve(leaf.steps, leaf.noise_multiplier, self.orders)
 
     def _selection_curve(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> renyi.Curve:

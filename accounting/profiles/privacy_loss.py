@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert_profile
 
@@ -66,21 +67,6 @@ class Direction:
         return invert_profile(self, delta)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OneStep:
-    """The profile of one Gaussian step on a Poisson sample, in closed form."""
-
-    directions: tuple[Direction, Direction]
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The larger of both directions."""
-        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
-
-    def epsilon(self, delta: float) -> float:
-        """By bisection."""
-        return invert_profile(self, delta)
-
-
 def directions_of_poisson_step(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
     """Both directions of the dominating pair of a Gaussian step on a Poisson sample."""
     if rate == 1:
@@ -103,21 +89,24 @@ def directions_of_poisson_step(rate: float, noise: float, adjacency: Adjacency) 
 
 
 def directions_of_truncated_poisson_step(
-    rate: float, noise: float, adjacency: Adjacency, *, records: int, largest_batch: int
+    step: TruncatedSubsampledGaussianDpEvent, adjacency: Adjacency
 ) -> tuple[Direction, Direction]:
-    """Both directions for a Poisson sample that is truncated to `largest_batch` random records if it is larger.
+    """Both directions for a Poisson sample that is truncated to a number of random records if it is larger.
 
     The bound assumes that the adversary knows whether the sample was truncated. If it was, the differing record may
     displace another record, which moves the sum twice as far.
 
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
     """
-    full = _probability_of_binomial_above(largest_batch - 1, records - 1, rate)
-    whole = directions_of_poisson_step(rate, noise, adjacency)
+    rate, records, largest = step.sampling_probability, step.dataset_size, step.truncated_batch_size
+    full = _probability_of_binomial_above(largest - 1, records - 1, rate)
+    whole = directions_of_poisson_step(rate, step.noise_multiplier, adjacency)
     if full == 0:
         return whole
-    drawn = _probability_of_binomial_above(largest_batch, records, rate) * largest_batch / records / full
-    cut, _ = directions_of_poisson_step(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
+    drawn = _probability_of_binomial_above(largest, records, rate) * largest / records / full
+    cut, _ = directions_of_poisson_step(
+        min(1.0, drawn * (1 + ROUNDING)), step.noise_multiplier / 2, Adjacency.REPLACE_ONE
+    )
     most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
 
     def mix_with_truncated_case(direction: Direction) -> Direction:

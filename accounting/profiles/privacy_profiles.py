@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from scipy import special
 
-from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.notation import delta_text_rounded_down
-from dpsweep.accounting.root_finding import upper_bound_on_zero
+from dpsweep.accounting.root_finding import first_within
 
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""
 
-_LARGEST_EPSILON = 1e4
+_LARGEST_EPSILON, _UNIT = 1e4, 2.0**-42
 _ROUNDING = 1e-12
 
 
@@ -178,55 +175,44 @@ class _Average:
         return invert_profile(self, delta)
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """The profile of one of several mechanisms that is drawn with these probabilities and named by the output.
+@dataclass(frozen=True, kw_only=True)
+class TwoSided:
+    """The profile of a mechanism whose directions, P from Q and Q from P, are known apart."""
 
-    The hockey-stick divergence of laws on pairs (draw, output) is the mean of the mechanisms' divergences. So each
-    direction is exact; the larger one counts.
-    """
-
-    inner: tuple[Profile, ...]
-    weights: tuple[float, ...]
-
-    @cached_property
-    def directions(self) -> tuple[_Average, ...]:
-        """Both directions; one if no mechanism has two."""
-        pairs = [getattr(profile, "directions", (profile,)) for profile in self.inner]
-        sides = range(max(map(len, pairs)))
-        return tuple(_Average(tuple(pair[min(side, len(pair) - 1)] for pair in pairs), self.weights) for side in sides)
+    directions: tuple[Profile, ...]
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The larger of both directions."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """By bisection; raises `UnsupportedEvent` for a delta that rounding could exceed."""
-        if delta < SMALLEST_DELTA:
-            raise UnsupportedEvent(
-                f"PLD is not safe at delta={delta_text_rounded_down(delta)} < "
-                f"{delta_text_rounded_down(SMALLEST_DELTA)}; use RDP."
-            )
+        """By bisection."""
         return invert_profile(self, delta)
 
 
+def mixture_profile(inner: tuple[Profile, ...], weights: tuple[float, ...]) -> TwoSided:
+    """The profile of one of several mechanisms that is drawn with these probabilities and named by the output.
+
+    The hockey-stick divergence of laws on pairs (draw, output) is the mean of the mechanisms' divergences. So each
+    direction is exact; there is one if no mechanism has two.
+    """
+    pairs = [getattr(profile, "directions", (profile,)) for profile in inner]
+    sides = range(max(map(len, pairs)))
+    curves = [tuple(pair[min(side, len(pair) - 1)] for pair in pairs) for side in sides]
+    return TwoSided(directions=tuple(_Average(curves=one, weights=weights) for one in curves))
+
+
 def invert_profile(profile: Profile, delta: float) -> float:
-    """The smallest epsilon with profile delta <= `delta`, rounded up by at most a relative 1e-12; else infinity.
+    """The smallest epsilon >= 0 with profile delta <= `delta`, rounded up to a multiple of `_UNIT`; else infinity.
 
     A delta that is nan is no bound: an epsilon with one is not returned.
     """
-
-    def excess(epsilon: float) -> float:
-        value = float(profile.delta(np.array([epsilon]))[0])
-        if math.isnan(value):
-            return math.inf
-        return math.log(value / delta) if value > 0 else -math.inf
-
-    if (at_low := excess(0.0)) <= 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    while (at_high := excess(high)) > 0:
-        low, at_low, high = high, at_high, 2 * high
-        if high > _LARGEST_EPSILON:
-            return math.inf
-    return upper_bound_on_zero(excess, (low, at_low), (high, at_high), tolerance=1e-12)
+    index = first_within(
+        lambda index: float(profile.delta(np.array([index * _UNIT]))[0]),
+        delta,
+        low=-1,
+        high=round(_LARGEST_EPSILON / _UNIT),
+        start=round(1 / _UNIT),
+        stride=0.3 / _UNIT,
+    )
+    return math.inf if index is None else index * _UNIT

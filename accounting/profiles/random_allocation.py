@@ -27,8 +27,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from dpsweep.accounting.profiles.privacy_loss import Direction, OneStep
-from dpsweep.accounting.profiles.privacy_profiles import Everything, GaussianProfile, Profile
+from dpsweep.accounting.profiles.privacy_loss import Direction
+from dpsweep.accounting.profiles.privacy_profiles import Everything, GaussianProfile, Profile, TwoSided
 
 SMALLEST_NOISE = 0.1
 """Below this noise an epoch is hardly private, and its bound is that of a Gaussian mechanism."""
@@ -203,7 +203,7 @@ def profile_of_allocated_epoch(steps: int, noise_multiplier: float) -> Profile:
         return Everything()
     if steps == 1 or noise_multiplier < SMALLEST_NOISE:
         return GaussianProfile(mu=1 / noise_multiplier)
-    return OneStep(directions=directions_of_allocated_epoch(steps, noise_multiplier))
+    return TwoSided(directions=directions_of_allocated_epoch(steps, noise_multiplier))
 
 
 @lru_cache(maxsize=64)

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc, gammaln, ndtr, ndtri, xlog1py, xlogy
 
-from dpsweep.accounting.root_finding import upper_bound_on_zero
+from dpsweep.accounting.root_finding import first_within
 from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.declarations.estimates import NoisyBins, Ratios, area_under_precision
 
@@ -50,7 +50,7 @@ OF_TOTAL = 0.05
 LATTICE = 0.02
 """What the log of a tail may rise by where fewer units have another place on the lattice of counts."""
 
-LEAST, TOLERANCE = 1e-6, 1e-5
+LEAST, TOLERANCE = 1e-6, 1e-7
 """The least share that is told from 0, and the precision of the ends; the outer end is taken."""
 
 HALVINGS = 34
@@ -279,10 +279,13 @@ def _largest_value_that_is_too_small(log_tail: Callable[[float], float], log_lev
 
     The tail grows with the value, and is trivial at the observed one.
     """
-    if observed <= 2 * LEAST or (at_least := log_tail(LEAST) - log_level) > 0:
+    if observed <= 2 * LEAST or log_tail(LEAST) > log_level:
         return 0.0
-    ends = (1 - min(1.0, observed), -log_level), (1 - LEAST, at_least)
-    return 1 - upper_bound_on_zero(lambda rest: log_tail(1 - rest) - log_level, *ends, tolerance=TOLERANCE)
+    low, high = int((1 - min(1.0, observed)) / TOLERANCE), round((1 - LEAST) / TOLERANCE)
+    rest = first_within(
+        lambda rest: math.exp(log_tail(1 - rest * TOLERANCE) - log_level), 1.0, low, high, low, stride=(high - low) / 50
+    )
+    return 0.0 if rest is None else 1 - rest * TOLERANCE
 
 
 def _log_noisy_binomial_tail(units: int, share: float, deviation: float, std: float) -> float:

@@ -19,7 +19,7 @@ from dpsweep.accounting.events.build import above_threshold, best_of_tries, nois
 from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
-from dpsweep.accounting.profiles.privacy_profiles import Mixture, Worst
+from dpsweep.accounting.profiles.privacy_profiles import Worst, mixture_profile
 from dpsweep.accounting.profiles.selection_envelope import BestOf
 from dpsweep.accounting.selection.subsampled import TrainOn
 from tests.accounting.finite import (
@@ -236,7 +236,7 @@ def test_a_search_among_unlike_points_costs_no_more_than_among_their_mixture(law
             )
             == 0
         )
-    mixtures = [Mixture(inner=(Exact(a), Exact(b)), weights=(0.5, 0.5)) for a, b in zip(one, other, strict=True)]
+    mixtures = [mixture_profile((Exact(a), Exact(b)), (0.5, 0.5)) for a, b in zip(one, other, strict=True)]
     assert broken(mixed.delta(EPSILONS), np.array([each.delta(EPSILONS) for each in mixtures])) == 0
     profiles = [BestOf(inner=each, tries=law).delta(EPSILONS) for each in mixtures]
     assert broken(search.delta(EPSILONS), np.array(profiles)) == 0
@@ -253,10 +253,10 @@ def test_the_interpolated_profile_of_a_search_is_an_upper_bound(law: Any) -> Non
 def test_a_mixture_is_exact_and_cheaper_than_the_worst() -> None:
     one, other = cases(200, 13), cases(200, 14)
     mixed = Pairs(*(np.concatenate([a / 4, 3 * b / 4], axis=1) for a, b in ((one.p, other.p), (one.q, other.q))))
-    profiles = [Mixture(inner=(Exact(a), Exact(b)), weights=(0.25, 0.75)) for a, b in zip(one, other, strict=True)]
+    profiles = [mixture_profile((Exact(a), Exact(b)), (0.25, 0.75)) for a, b in zip(one, other, strict=True)]
     deltas = np.array([each.delta(EPSILONS) for each in profiles])
     assert deltas == pytest.approx(mixed.delta(EPSILONS), rel=1e-9, abs=1e-15)
-    worst = np.array([Worst(inner=each.inner).delta(EPSILONS) for each in profiles])
+    worst = np.array([Worst(inner=(Exact(a), Exact(b))).delta(EPSILONS) for a, b in zip(one, other, strict=True)])
     assert np.all(deltas <= worst * (1 + 1e-9))
     assert np.any(deltas < 0.9 * worst)
 
