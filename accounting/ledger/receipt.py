@@ -88,9 +88,7 @@ class Receipt(Stored):
         if receipt is None:
             raise NoReceipt(f"Trial {trial} holds no receipt of a charge, so it does not train; start it by a sweep.")
         if (receipt.plan, receipt.trial) != (plan, trial):
-            raise NoReceipt(
-                f"The receipt is for plan {receipt.plan}, trial {receipt.trial}, not {plan}, {trial}: nothing trains."
-            )
+            raise NoReceipt(f"The receipt in {files} is for plan {receipt.plan}, trial {receipt.trial}: it is void.")
         if not store.exists():
             raise NoReceipt(
                 f"Expected the private store {store.root} to be there: without it nothing trains. DPSWEEP_PRIVATE "
@@ -107,9 +105,7 @@ class Receipt(Stored):
             try:
                 append_bytes(_claim_path(folder, receipt.attempt, receipt.resume), receipt.launch.encode(), create=True)
             except FileExistsError:
-                raise ReceiptUsed(
-                    f"Attempt {receipt.attempt} at trial {trial} was already used; another one needs another charge."
-                ) from None
+                raise ReceiptUsed(f"Attempt {receipt.attempt} at trial {trial} was already used.") from None
             flush_folder(folder)
         return receipt
 
@@ -121,9 +117,8 @@ class Receipt(Stored):
         except FileNotFoundError:
             return None
         except (OSError, *DAMAGE) as cause:
-            raise NoReceipt(
-                f"The receipt in {folder} is damaged, so nothing trains on it: {exception_as_short_line(cause)}."
-            ) from cause
+            reason = exception_as_short_line(cause)
+            raise NoReceipt(f"The receipt in {folder} is damaged, so nothing trains on it: {reason}.") from cause
 
     @staticmethod
     def is_session_claimed(folder: Path, attempt: int, resume: int = 0) -> bool:

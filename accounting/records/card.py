@@ -185,10 +185,8 @@ class CardFiles:
         """
         folder, store = self._known_claims()
         if any(known not in (None, claim) for known in (folder, store)) or (store is not None and folder is None):
-            raise BadInput(
-                f"Expected sealed part {self.part} to be unclaimed, or claimed in {self.folder} for the run that won: "
-                "a part answers for one model, and this folder is another copy or was changed."
-            )
+            holds = f"sealed part {self.part} to be unclaimed, or claimed in {self.folder} for the run that won"
+            raise BadInput(f"Expected {holds}: a part answers for one model, and this folder was changed or copied.")
         for path in self._paths(CLAIM):
             write_json(path, claim.to_json(), mode=PRIVATE)
 
@@ -235,9 +233,7 @@ def require_card_of_winner(stored: CardFiles, shown: CardFiles, own: CardClaim |
     """
     claims = [stored.claim, shown.claim, *(one.answer.claim for one in (stored, shown) if one.answer is not None)]
     if own is not None and any(claim not in (None, own) for claim in claims):
-        raise ContractBroken(
-            f"Sealed part {own.part} was claimed for another model than that of the winner in {shown.folder}."
-        )
+        raise ContractBroken(f"Sealed part {own.part} was claimed for another model than the winner's.")
     if shown.answer not in (None, stored.answer):
         raise ContractBroken(f"The card in {shown.folder} is not the one that the sealed part answered with.")
 

@@ -123,10 +123,8 @@ class Proposed(Stored):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sampler", stored_form_of_config_part(self.sampler, "search"))
-        if not is_integer_at_least(self.trials, 1):
-            raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
-        if self.trials > MOST:
-            raise BadInput(f"Expected search.trials={self.trials} <= {MOST}.")
+        if not is_integer_at_least(self.trials, 1) or self.trials > MOST:
+            raise BadInput(f"Expected search.trials={self.trials!r} to be an integer from 1 to {MOST}.")
         if self.phases and sum(phase.trials for phase in self.phases) != self.trials:
             raise BadInput(f"Expected search.trials={self.trials} to be those of its phases together.")
 
@@ -156,11 +154,8 @@ class Proposed(Stored):
         return class_name_without_module(self.sampler)
 
 
-IDENTITY = (
-    *("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares", "card"),
-    "about",
-)
-"""The fields that a plan's identity is the hash of, where they are not at their default."""
+NO_IDENTITY = frozenset({"format", "budget", "notes", "target_epsilon"})
+"""The keys of a plan's form that its identity, the hash of all others that are not at their default, leaves out."""
 
 FINAL = "final"
 """The key of a trial that marks a final run in its configuration."""
@@ -186,11 +181,8 @@ class Trial(Stored):
     final: Annotated[Trial | None, OMITTED] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self,
-            "config",
-            stored_form_of_trial_config(with_defaults(self.config, defaults_of_plan_or_config_part("trial"))),
-        )
+        config = with_defaults(self.config, defaults_of_plan_or_config_part("trial"))
+        object.__setattr__(self, "config", stored_form_of_trial_config(config))
 
     @cached_property
     def id(self) -> str:
@@ -232,9 +224,7 @@ class Trial(Stored):
         """Reads `to_json`'s form; refuses an edited trial, whose id is not the hash of its config."""
         trial = from_json(cls, {key: value for key, value in form.items() if key != "id"})
         if trial.id != form["id"]:
-            raise BadInput(
-                f"Expected trial id={form['id']} to be {trial.id}: its configuration was edited after planning."
-            )
+            raise BadInput(f"Expected trial id={form['id']} to be {trial.id}: it was edited after planning.")
         return trial
 
 
@@ -350,9 +340,8 @@ class Plan(Stored):
         """The points (by index) that each turn may have; empty if no runs are proposed."""
         if self.proposed is None:
             return ()
-        return self.proposed.allowed_point_indices_per_turn(
-            [trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials]
-        )
+        noises = [trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials]
+        return self.proposed.allowed_point_indices_per_turn(noises)
 
     @property
     def event_without_card(self) -> PlanEvent:
@@ -391,12 +380,9 @@ class Plan(Stored):
             "rule": identity_form_of_config_part(self.rule, "rule"),
             "blocks": [[trial.fields_for_identity() for trial in block.trials] for block in self.blocks],
             "proposed": None if self.proposed is None else self.proposed.fields_for_identity(),
-            "card": None if self.card is None else self.card.to_json(),
-            "about": self.about,
         }
-        return short_digest_of_json(
-            without_defaults({key: form[key] for key in IDENTITY}, defaults_of_plan_or_config_part("plan"))
-        )
+        identity = {key: value for key, value in form.items() if key not in NO_IDENTITY}
+        return short_digest_of_json(without_defaults(identity, defaults_of_plan_or_config_part("plan")))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal plan."""

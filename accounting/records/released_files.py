@@ -102,9 +102,7 @@ def verify_release_files_and_describe(folder: Path, attempts: Attempts) -> str:
     lines = [(at[:10], body.manifest) for at, body in attempts.manifests if body.folder == folder.name]
     days = [day for day, manifest in lines if manifest == present]
     if not days:
-        raise ContractBroken(
-            f"The files in {folder} are those of no {folder.name} in the ledger. `dpsweep {folder.name} "
-            f"{folder.parent}` writes it again."
-        )
+        again = f"`dpsweep {folder.name} {folder.parent}` writes it again"
+        raise ContractBroken(f"The files in {folder} are those of no {folder.name} in the ledger. {again}.")
     later = "" if lines[-1][1] == present else f", and a later one was made on {lines[-1][0]}"
     return f" Its {folder.name} is the one of {days[-1]}{later}."

@@ -20,42 +20,33 @@ batch), and no price covers it: only the curator may read the marks, like the re
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
 
-from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.durable_files import (
     append_bytes,
     flush_folder,
     make_private_folder_durably,
-    short_digest_of_json,
-    write_json,
+    write_bytes,
 )
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, leaves_with_counts, number_of_steps
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.validation import turn_file_errors_into_refusal
+from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, turn_file_errors_into_refusal
 
 _MARK = re.compile(rb"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
 
-_TENSORS = re.compile(r"weights-[\w.-]+")
-"""The name of a tensor file, without a path: it lies in the folder of its header."""
-
-
-def _check_tensor_file_name(name: str, value: str) -> None:
-    if not _TENSORS.fullmatch(value):
-        raise ValueError(f"Expected {name}={value!r} to be the name of a file beside the checkpoint.")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Header(Stored):
-    """The metadata of a checkpoint: its attempt, its progress, and the digest of its tensors.
+    """The metadata of a checkpoint: its attempt and its progress.
 
     The weights are those after `step` of `steps` steps. At that time the sessions of the attempt had spent `spent`
     steps, with lost ones counted at the full length of their stretch, and `marked` was the sum of the marks.
@@ -69,38 +60,29 @@ class Header(Stored):
     steps: Count
     spent: Count
     marked: Count
-    tensors: Annotated[str, _check_tensor_file_name]
-    sha256: str
 
-    def write_checkpoint_header(self, place: Path) -> None:
-        """Stores the header for its owner alone and replaces the one before it."""
-        form = self.to_json()
-        write_json(
-            _checkpoint_header_path(place, self.attempt), form | {"digest": short_digest_of_json(form)}, mode=0o600
-        )
+    def write_checkpoint(self, files: Path, state: bytes) -> None:
+        """Stores header and state in one file for its owner alone, which replaces the checkpoint before it."""
+        header = json.dumps(self.to_json()).encode()
+        content = b"\n".join((_checkpoint_digest(header, state), header, state))
+        write_bytes(_checkpoint_path(files, self.attempt), content, mode=0o600)
 
-    @classmethod
-    def read_checkpoint_header(cls, place: Path, attempt: int) -> Header | None:
-        """The header of an attempt's checkpoint, None if there is none; raises `ContractBroken` for a damaged one."""
-        path = _checkpoint_header_path(place, attempt)
 
-        def header_from_json_with_valid_digest(form: dict[str, Any]) -> Header:
-            known = form.pop("digest")
-            header = cls.from_json(form)
-            if known != short_digest_of_json(form):
-                raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
-            return header
+def read_checkpoint_file(files: Path, attempt: int) -> tuple[Header, bytes] | None:
+    """The header and the state of an attempt's checkpoint, None if there is none.
 
-        return parse_json_file_or_none(path, header_from_json_with_valid_digest, ContractBroken)
-
-    def read_verified_tensor_bytes(self, place: Path) -> bytes:
-        """The content of the checkpoint's tensor file; raises `ContractBroken` if it is not as it was written."""
-        path = place / self.tensors
-        with turn_file_errors_into_refusal(ContractBroken, f"Expected {path} to be readable"):
-            content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != self.sha256:
-            raise ContractBroken(f"Expected {path} to be as it was written: its SHA-256 is another.")
-        return content
+    Raises `ContractBroken` unless the file is as it was written: its first line is a digest of the others.
+    """
+    path = _checkpoint_path(files, attempt)
+    try:
+        digest, header, state = path.read_bytes().split(b"\n", 2)
+        if _checkpoint_digest(header, state) != digest:
+            raise ValueError("its SHA-256 is another")
+        return Header.from_json(json.loads(header)), state
+    except FileNotFoundError:
+        return None
+    except (OSError, *DAMAGE) as cause:
+        raise ContractBroken(f"Expected {path} to be as it was written: {exception_as_short_line(cause)}.") from cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +105,18 @@ class StepLog:
     def read_for_attempt(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """The log of an attempt from its files; raises `ContractBroken` if they are damaged or inconsistent."""
         marked, scored, _ = _read_marks(_marks_path(place.record, attempt))
-        header = Header.read_checkpoint_header(place.files, attempt)
+        stored = read_checkpoint_file(place.files, attempt)
+        header = None if stored is None else stored[0]
         if header is not None and not header.step <= header.spent <= header.marked <= marked:
-            raise ContractBroken(
-                f"Expected the checkpoint of attempt {attempt} in {place.files} to count no more than was marked."
-            )
+            raise ContractBroken(f"Expected the checkpoint in {place.files} to count no more than was marked.")
         return replace(cls.empty_for_attempt(place, trial, attempt), marked=marked, scored=scored, header=header)
+
+    def read_checkpoint(self) -> tuple[Header, bytes]:
+        """The header and the state of the checkpoint that the log knows; raises `ContractBroken` if it is not there."""
+        stored = None if self.header is None else read_checkpoint_file(self.place.files, self.attempt)
+        if stored is None or stored[0] != self.header:
+            raise ContractBroken(f"Attempt {self.attempt} has no checkpoint in {self.place.files}.")
+        return stored
 
     @property
     def number_of_spent_steps(self) -> int:
@@ -140,10 +128,8 @@ class StepLog:
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
         if self.number_of_spent_steps + steps > self.priced:
-            raise ContractBroken(
-                f"Expected {self.number_of_spent_steps} steps taken and {steps} to come to be at most the "
-                f"{self.priced} priced ones: nothing more runs."
-            )
+            taken = f"{self.number_of_spent_steps} steps taken and {steps} to come"
+            raise ContractBroken(f"Expected {taken} to be at most the {self.priced} priced ones: nothing more runs.")
         self._append_line(f"{steps} {self.marked + steps}\n")
         return replace(self, marked=self.marked + steps)
 
@@ -202,19 +188,13 @@ def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLo
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} has no checkpoint to go on from.")
     key, paid = ((one.plan, one.trial, one.attempt, one.charge) for one in (header, receipt))
     if key != paid or header.trial != trial.id:
-        raise NoReceipt(
-            f"The checkpoint is one of plan {key[0]}, trial {key[1]}, attempt {key[2]}, charge {key[3]:.12}, and the "
-            f"receipt for plan {paid[0]}, trial {paid[1]}, attempt {paid[2]}, charge {paid[3]:.12}: nothing goes on."
-        )
+        raise NoReceipt(f"The checkpoint is one of plan, trial, attempt and charge {key}, not {paid}: nothing goes on.")
     if steps.scored:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} was scored, so it does not go on.")
     missing = header.steps - header.step
     if steps.number_of_spent_steps + missing > steps.priced:
-        raise ContractBroken(
-            f"Expected {steps.number_of_spent_steps} steps taken and {missing} missing to be at most the "
-            f"{steps.priced} priced ones: attempt {receipt.attempt} at trial {trial.id} does not go on."
-        )
-    header.read_verified_tensor_bytes(place.files)
+        taken = f"{steps.number_of_spent_steps} steps taken and {missing} missing"
+        raise ContractBroken(f"Expected {taken} to be at most the {steps.priced} priced ones: trial {trial.id} ends.")
     return steps
 
 
@@ -246,16 +226,8 @@ def forbid_resuming_attempt(record: Path, attempt: int) -> None:
 
 def remove_checkpoints(place: Path) -> None:
     """Removes a trial's checkpoints after it has a result; its marks stay."""
-    for header in place.glob("checkpoint-*.json"):
-        header.unlink(missing_ok=True)
-    remove_tensor_files(place)
-
-
-def remove_tensor_files(place: Path, but: str | None = None) -> None:
-    """Removes the tensor files of a trial's checkpoints, complete or not, except the one named `but`."""
-    for path in place.glob("weights-*"):
-        if path.name != but:
-            path.unlink(missing_ok=True)
+    for path in place.glob("checkpoint-*"):
+        path.unlink(missing_ok=True)
 
 
 def _read_marks(path: Path) -> tuple[int, bool, int]:
@@ -284,5 +256,9 @@ def _marks_path(place: Path, attempt: int) -> Path:
     return place / f"steps-{attempt}"
 
 
-def _checkpoint_header_path(place: Path, attempt: int) -> Path:
-    return place / f"checkpoint-{attempt}.json"
+def _checkpoint_path(place: Path, attempt: int) -> Path:
+    return place / f"checkpoint-{attempt}"
+
+
+def _checkpoint_digest(header: bytes, state: bytes) -> bytes:
+    return hashlib.sha256(header + hashlib.sha256(state).digest()).hexdigest().encode()

@@ -138,8 +138,7 @@ def _parse_result(content: bytes, path: Path) -> TrialResult:
     try:
         form = json.loads(content)
     except (ValueError, RecursionError) as cause:
-        raise BadInput(
-            f"Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as killed."
-        ) from cause
+        hint = "Without it the attempt counts as killed"
+        raise BadInput(f"Expected result={path} to be a readable result file: {cause}. {hint}.") from cause
     with turn_read_errors_into_refusal(f"result={path}"):
         return TrialResult.from_json(require_and_remove_format_number(str(path), form))

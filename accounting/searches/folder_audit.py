@@ -57,11 +57,8 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
         if declared is None or not declared.is_same_as(plan.event):
             raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
         if plan.has_public_data != statement.budget.promises_nothing:
-            said, promised = ("", " not") if plan.has_public_data else (" not", "")
-            raise ContractBroken(
-                f"Plan {plan.id} in {root} says that its data were{said} declared public; by the account of "
-                f"{plan.account} they were{promised}."
-            )
+            said = "" if plan.has_public_data else "not "
+            raise ContractBroken(f"{root} says that its data were {said}declared public, unlike their account.")
         _verify_receipts_match_trial_and_plan(plan, folder)
         summary = search_for_plan(plan, folder).verify_runs_and_describe(statement)
         verify_unchanged_results_and_weights(plan, root, ledger)
@@ -85,10 +82,7 @@ def verify_no_attempt_ran_twice(roots: Sequence[Path]) -> None:
             for name, content in uses.items():
                 other, before = known.setdefault((f"{plan}/{files.name}", name), (root, content))
                 if before != content:
-                    raise ContractBroken(
-                        f"Trial {files.name} of plan {plan} ran in {other} and again in {root}, on one charge: {name} "
-                        "is there twice, and different."
-                    )
+                    raise ContractBroken(f"Trial {files.name} ran on one charge in {other} and {root}: {name} differs.")
 
 
 def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger) -> None:

@@ -81,23 +81,6 @@ class Runs:
         return self.rows if self.final is None else (*self.rows, self.final)
 
 
-def run_records_with_attempt_counts(
-    folder: SweepFolder, plan: Plan, trials: Sequence[Trial], account: Statement
-) -> tuple[RunRecord, ...]:
-    """The records of runs whose every attempt has a line in the ledger."""
-    attempts = account.attempts_of_plan(plan.id)
-    paid = attempts.number_of_spare_attempts >= 0
-    return tuple(
-        RunRecord(
-            trial=trial,
-            result=TrialResult.read(folder.trial_folder(trial.id)),
-            charged=max(attempts.covered[trial.id], attempts.started[trial.id] if paid else 0),
-            started=attempts.started[trial.id],
-        )
-        for trial in trials
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredChoice(Stored):
     """What was chosen for a plan, in a file of its sweep's folder; a choice is never replaced."""
@@ -261,20 +244,15 @@ def search_class_for_plan(plan: Plan) -> type[PlannedSearch]:
 
 def declared_search_class(plan: Plan) -> type[PlannedSearch]:
     """The kind of search that the plan's rule names, whether its price covers it or not."""
-    return class_for_search_kind(__package__, name_of_search_kind(plan))
+    return class_of_search_kind(__package__, plan)
 
 
-def name_of_search_kind(plan: Plan) -> str:
-    """The name of the kind of search that the plan's rule names."""
-    return rule_from_config(plan.rule).search_kind(_search_properties(plan))
+def class_of_search_kind(package: str, plan: Plan, prefix: str = "") -> type:
+    """The class in this package of the kind of search that the plan's rule names.
 
-
-def class_for_search_kind(package: str, kind: str, prefix: str = "") -> type:
-    """The class of a kind of search in this package: the module's name without underscores, in capitals.
-
-    >>> class_for_search_kind("dpsweep.accounting.searches", "every_point").__name__
-    'EveryPoint'
+    Its name is that of its module without underscores and in capitals: `EveryPoint` in `every_point`.
     """
+    kind = rule_from_config(plan.rule).search_kind(_search_properties(plan))
     return cast(type, getattr(import_module(f"{package}.{kind}"), prefix + "".join(map(str.title, kind.split("_")))))
 
 

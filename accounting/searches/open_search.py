@@ -25,7 +25,6 @@ from dpsweep.accounting.searches.interface import (
     RunRecord,
     Runs,
     StoredChoice,
-    run_records_with_attempt_counts,
     verify_result_ran_as_declared,
 )
 
@@ -71,11 +70,9 @@ class OpenSearch(PlannedSearch):
     def read_runs_and_winner(self, account: Statement) -> Runs:
         """The runs with their attempts in the ledger; the winner is the final run, if the rule has one."""
         chosen, several = self.chosen_final_run(), self.plan.least_runs_per_point > 1
-        rows, final = (
-            run_records_with_attempt_counts(self.folder, self.plan, trials, account)
-            for trials in (self.search_trials_so_far(), () if chosen is None else (chosen,))
-        )
-        winner = final[0] if final and final[0].finished else None
+        rows = self._run_records(self.search_trials_so_far(), account)
+        final = None if chosen is None else self._run_records([chosen], account)[0]
+        winner = final if final is not None and final.finished else None
         if not self.plan.final_runs and (best := self._best_run_index(rows)) is not None:
             winner = rows[best]
         return Runs(
@@ -83,33 +80,42 @@ class OpenSearch(PlannedSearch):
             points=self.point_index_of_each_search_run()[: len(rows)],
             noun="run" if several else self.noun,
             nouns="runs" if several else self.nouns,
-            final=final[0] if final else None,
+            final=final,
             untried=self.trials_of_unproposed_points(),
             winner=None if winner is None else winner.trial.id,
-            over=not self.is_final_run_to_come(),
+            over=chosen is not None or not self.plan.final_runs,
         )
 
     def best_point_index(self, account: Statement) -> int | None:
         """The point of the run that the rule names now, by its index in the plan; None if none has finished."""
-        best = self._best_run_index(
-            run_records_with_attempt_counts(self.folder, self.plan, self.search_trials_so_far(), account)
-        )
+        best = self._best_run_index(self._run_records(self.search_trials_so_far(), account))
         return None if best is None else self.point_index_of_each_search_run()[best]
+
+    def _run_records(self, trials: Sequence[Trial], account: Statement) -> tuple[RunRecord, ...]:
+        """The records of runs whose every attempt has a line in the ledger."""
+        attempts = account.attempts_of_plan(self.plan.id)
+        paid = attempts.number_of_spare_attempts >= 0
+        return tuple(
+            RunRecord(
+                trial=trial,
+                result=TrialResult.read(self.folder.trial_folder(trial.id)),
+                charged=max(attempts.covered[trial.id], attempts.started[trial.id] if paid else 0),
+                started=attempts.started[trial.id],
+            )
+            for trial in trials
+        )
 
     def _best_run_index(self, rows: Sequence[RunRecord]) -> int | None:
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
-        return self.rule.index_of_winning_run(
-            scores, self.point_index_of_each_search_run(), self.plan.least_runs_per_point
-        )
+        points = self.point_index_of_each_search_run()
+        return self.rule.index_of_winning_run(scores, points, self.plan.least_runs_per_point)
 
     def verify_runs_and_describe(self, account: Statement) -> str:
         """Checks that each result belongs to a started attempt and to its declaration, and the final run was chosen."""
         chosen, runs = self.chosen_final_run(), self.search_and_final_runs()
         began = {final.id for final in self.plan.final_runs if self._number_of_starts(account, final)}
         if chosen is not None and began and chosen.id not in began:
-            raise ContractBroken(
-                f"The final run that {self.folder.final_point_path} names is not the one that was started."
-            )
+            raise ContractBroken(f"{self.folder.final_point_path} names another final run than was started.")
         results = self._results_of_runs()
         for trial, result in results:
             if result.attempt > self._number_of_starts(account, trial):
@@ -131,10 +137,7 @@ class OpenSearch(PlannedSearch):
             key = trial.id, result.attempt
             end = attempts.settled.get((*key, attempts.resumed[key])) or {}
             if end.get("result") not in (None, TrialResult.digest_of_result_file(self.folder.trial_folder(trial.id))):
-                raise ContractBroken(
-                    f"The result of trial {trial.id} in {self.folder.root} is not the one that its attempt ended with: "
-                    "it was changed since, or comes from another copy of this folder."
-                )
+                raise ContractBroken(f"The result of trial {trial.id} is not the one that its attempt ended with.")
 
     def charge_digest_and_folder_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
         """The last charge, and the salt of the winner's result."""

@@ -99,10 +99,8 @@ class ProposedPoints(OpenSearch):
                 raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
         if account.attempts_of_plan(self.plan.id).number_of_spare_attempts < 0:
             raise ContractBroken(f"More runs of plan {self.plan.id} were started than were charged.")
-        return (
-            f"{len(known)} of {self.number_of_search_runs} runs were proposed; "
-            f"{super().verify_runs_and_describe(account)}"
-        )
+        proposed = f"{len(known)} of {self.number_of_search_runs} runs were proposed"
+        return f"{proposed}; {super().verify_runs_and_describe(account)}"
 
 
 def trial_of_point_at_turn(plan: Plan, turn: int, point: int) -> Trial:
@@ -118,9 +116,7 @@ def trials_of_proposals(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ..
     """
     choices = plan.allowed_point_indices_per_turn
     if len(proposals) > len(choices):
-        raise BadInput(
-            f"Expected {len(proposals)} proposals to be at most {len(choices)}, which plan {plan.id} pays for."
-        )
+        raise BadInput(f"Expected at most the {len(choices)} proposals that are paid for, got {len(proposals)}.")
     for turn, (point, choice) in enumerate(zip(proposals, choices, strict=False)):
         if point not in choice:
             raise BadInput(f"Expected turn {turn} of plan {plan.id} to take one of its points {choice}, got {point}.")

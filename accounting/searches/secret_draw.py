@@ -119,20 +119,20 @@ class SecretDraw(PlannedSearch):
     def difference_from_private_store_text(self, stored: StoredDraw) -> str | None:
         """The difference between the folder and the private store, in words that follow "it"; None if they agree."""
         record = self.private_record_of_draw(stored)
-        return record.difference_from_folder_text(
-            self.folder, self.states_of_tries_and_final_run(stored, record.outcome)
-        )
+        tries = self.states_of_tries_and_final_run(stored, record.outcome)
+        return record.difference_from_folder_text(self.folder, tries)
 
     def read_runs_and_winner(self, account: Statement) -> Runs:
         """The tries with their results; the winner is the recorded one, and stays if its final run was killed."""
         stored = self.stored_draw
         if stored is None:
             return Runs(rows=(), points=(), noun=self.noun, nouns=self.nouns, over=False)
-        outcome, last = self.outcome_of_draw(stored), self.state_of_final_run(stored)
+        outcome = self.outcome_of_draw(stored)
+        last = None if outcome is None else self.state_of_final_run(stored, outcome)
         charged = int(self._is_charged(stored, account))
         rows = [
             RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun))
-            for one in self.states_of_tries_and_final_run(stored)
+            for one in (*self.states_of_tries(stored), *([] if last is None else [last]))
         ]
         final = None if last is None else rows.pop()
         won = None if outcome is None or outcome.winner is None else rows[outcome.winner]
@@ -167,9 +167,7 @@ class SecretDraw(PlannedSearch):
         if outcome is None or outcome.attempt < stored.attempt:
             return "its search is not over."
         if outcome.attempt > stored.attempt:
-            raise ContractBroken(
-                f"The outcome in {self.folder.root} is one of attempt {outcome.attempt}, which was never made."
-            )
+            raise ContractBroken(f"The outcome in {self.folder.root} is one of an attempt that was never made.")
         if outcome.winner is not None and tuple(tries.values())[outcome.winner].score is None:
             raise ContractBroken(f"The winner of the search {search} has no score.")
         return "its search is over, paid, and ran nothing but its draw."
@@ -187,9 +185,7 @@ class SecretDraw(PlannedSearch):
             and self.private_record_of_draw(stored).exists
             and (difference := self.difference_from_private_store_text(stored))
         ):
-            raise ContractBroken(
-                f"The search in {self.folder.root} is not the one that was made: its folder {difference}."
-            )
+            raise ContractBroken(f"{self.folder.root} does not hold the search that was made: it {difference}.")
 
     def charge_digest_and_folder_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
         """The charge of the draw's attempt, and the draw's salt."""

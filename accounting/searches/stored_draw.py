@@ -50,9 +50,7 @@ def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
     conditions = {"be paid for": paid, **rule.tries_over(len(plan.trials)).conditions_on_draw(draw)}
     for condition, holds in conditions.items():
         if not holds:
-            raise BadInput(
-                f"Expected the draw of {rule.name} to {condition}: another one is not what the plan pays for."
-            )
+            raise BadInput(f"Expected the draw of {rule.name} to {condition}: the plan pays for no other.")
     return draw
 
 
@@ -172,11 +170,8 @@ def end_mark_path(folder: SweepFolder, trial: Trial, attempt: int) -> Path:
 
 def compared_score_by_index_of_ended_try(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
     """What a draw compares of the ended tries, by their places: scores, or numbers of right predictions."""
-    return {
-        place: one.noisy_right_predictions if draw.handicaps else one.score
-        for place, one in enumerate(tries)
-        if one.ended
-    }
+    ended = ((place, one) for place, one in enumerate(tries) if one.ended)
+    return {place: one.noisy_right_predictions if draw.handicaps else one.score for place, one in ended}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import class_for_search_kind, name_of_search_kind, search_class_for_plan
+from dpsweep.accounting.searches.interface import class_of_search_kind, search_class_for_plan
 from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.attempt_log import AttemptLog
@@ -113,4 +113,4 @@ def admitted_search_for_plan(priced: PricedPlan, folder: SweepFolder, ledger: Le
 
 def admitted_class_for_plan(plan: Plan) -> type[AdmittedSearch]:
     """The kind of search that the plan's rule names, whether its price covers it or not."""
-    return class_for_search_kind(__package__, name_of_search_kind(plan), "Admitted")
+    return class_of_search_kind(__package__, plan, "Admitted")

@@ -286,7 +286,7 @@ class _ScriptRun:
         replace(given, marked=marked.marked).write(folder)
         write_records_for_script(data.train, scored_records_of_split(session.declaration.score, data), folder)
         if log.header is not None:
-            (folder / STATE_FILE).write_bytes(log.header.read_verified_tensor_bytes(session.place.files))
+            (folder / STATE_FILE).write_bytes(log.read_checkpoint()[1])
         where = Path(script.script).expanduser().absolute()
         program = folder / PROGRAM / where.name
         program.write_bytes(content)

@@ -115,7 +115,7 @@ def without_memory(sandbox: Sandbox) -> None:
     """All that says what began and how it ended is taken out of the folder."""
     plan, folder = interrupted(sandbox)
     command(sandbox, plan, folder)
-    for pattern in ("claim-*", "result*.json", "steps-*", "checkpoint-*", "weights-*"):
+    for pattern in ("claim-*", "result*.json", "steps-*", "checkpoint-*"):
         for path in folder.glob(f"trials/*/{pattern}"):
             path.unlink()
     for path in (folder / "outcome.json", *folder.glob("ended/*")):

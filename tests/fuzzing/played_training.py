@@ -18,7 +18,7 @@ from random import Random
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.private_store import PRIVATE
-from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files, resume_step_log
+from dpsweep.accounting.records.step_log import Header, StepLog, resume_step_log
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.session import Machine, TrialSession
@@ -120,9 +120,7 @@ class PlayedTraining:
 
 def _checkpoint(session: TrialSession, log: StepLog, step: int, steps: int) -> Header:
     """What a journal keeps after a stretch, with no weights in it."""
-    receipt, files = session.receipt, session.place.files
-    content = f"{step} of {steps}".encode()
-    digest = hashlib.sha256(content).hexdigest()
+    receipt = session.receipt
     header = Header(
         plan=receipt.plan,
         trial=receipt.trial,
@@ -132,12 +130,8 @@ def _checkpoint(session: TrialSession, log: StepLog, step: int, steps: int) -> H
         steps=steps,
         spent=log.number_of_spent_steps,
         marked=log.marked,
-        tensors=f"weights-{receipt.attempt}-{digest[:16]}.pt",
-        sha256=digest,
     )
-    (files / header.tensors).write_bytes(content)
-    header.write_checkpoint_header(files)
-    remove_tensor_files(files, but=header.tensors)
+    header.write_checkpoint(session.place.files, f"{step} of {steps}".encode())
     return header
 
 

@@ -20,7 +20,6 @@ from dpsweep.accounting.ledger.private_store import LAST_FOLDER_FILE, LAUNCH_FIL
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
-from dpsweep.accounting.records.step_log import Header
 from dpsweep.accounting.records.sweep_folder import LIVE_PAGE
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices
@@ -106,17 +105,6 @@ def _draws() -> tuple[Any, ...]:
     return tuple(stored | {"coins": "2" * 64} | draw.to_json() for draw in draws)
 
 
-def _headers() -> tuple[Any, ...]:
-    """With the digest that it has, and unread without it."""
-    return ({**asdict(HEADER), "digest": "0" * 12},)
-
-
-HEADER = Header(
-    **{"plan": "0" * 12, "trial": "1" * 12, "charge": "2" * 64, "sha256": "3" * 64, "tensors": "weights-1-4.pt"},
-    **{"attempt": 1, "step": 1, "steps": 3, "spent": 1, "marked": 1},
-)
-
-
 @cache
 def _bodies() -> tuple[Any, ...]:
     """A body of each kind, with the kind."""
@@ -198,13 +186,6 @@ KINDS: Mapping[str, StoredKind] = {
         examples=lambda: ({"salt": "1" * 64},),
         read=lambda path: ReleasedWinner.read_from_release(path.parent),
         write=asdict,
-    ),
-    "checkpoint": StoredKind(
-        file="checkpoint-1.json",
-        examples=_headers,
-        read=lambda path: Header.read_checkpoint_header(path.parent, 1),
-        write=asdict,
-        strict=True,
     ),
     "last folder": StoredKind(
         file=LAST_FOLDER_FILE,

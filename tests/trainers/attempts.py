@@ -115,9 +115,8 @@ class Attempt:
         return can_attempt_resume(both(self.place), self.trial, 1)
 
     @property
-    def tensors(self) -> Path:
-        (path,) = self.place.glob("weights-*")
-        return path
+    def checkpoint(self) -> Path:
+        return self.place / "checkpoint-1"
 
 
 def some_records(count: int) -> Records:

@@ -13,7 +13,6 @@ checked, and nothing else about them is believed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -23,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsweep.accounting.durable_files import write_bytes, write_json
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import NoReceipt
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
-from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files
+from dpsweep.accounting.records.step_log import Header, StepLog, read_checkpoint_file
 from dpsweep.accounting.validation import DAMAGE
 
 ATTEMPT_FILE, REPORT_FILE = "attempt.json", "report.json"
@@ -122,12 +121,13 @@ class StepJournal:
     def from_handover(cls, handover: Handover) -> StepJournal:
         """The journal of a session that begins, with its first stretch marked."""
         place = TrialPlace(files=Path(handover.files), record=Path(handover.record))
+        stored = read_checkpoint_file(place.files, handover.attempt)
         log = StepLog(
             place=place,
             attempt=handover.attempt,
             priced=handover.priced,
             marked=handover.marked,
-            header=Header.read_checkpoint_header(place.files, handover.attempt),
+            header=None if stored is None else stored[0],
         )
         return cls(
             handover=handover, log=log, done=handover.step, allowed=handover.step + steps_in_first_stretch(handover)
@@ -148,8 +148,7 @@ class StepJournal:
 
     def write_checkpoint(self, state: bytes) -> None:
         """Writes a checkpoint after the steps that are done; the one before it is replaced by one rename."""
-        given, files = self.handover, self.log.place.files
-        sha256 = hashlib.sha256(state).hexdigest()
+        given = self.handover
         header = Header(
             plan=given.plan,
             trial=given.trial,
@@ -159,12 +158,8 @@ class StepJournal:
             steps=given.steps,
             spent=given.spent + self.done - given.step,
             marked=self.log.marked,
-            tensors=f"weights-{given.attempt}-{sha256[:16]}.bin",
-            sha256=sha256,
         )
-        write_bytes(files / header.tensors, state, PRIVATE)
-        header.write_checkpoint_header(files)
-        remove_tensor_files(files, but=header.tensors)
+        header.write_checkpoint(self.log.place.files, state)
         self.log = replace(self.log, header=header)
 
 

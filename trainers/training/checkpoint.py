@@ -5,8 +5,8 @@ Invariants:
 * A checkpoint contains no generator state and no random numbers: noise that can be computed again protects nothing. The
   job that continues has new streams, and the lost steps since the checkpoint count as run.
 * It consists of plain tensors, numbers and text, is read without running code, and is readable by its owner alone.
-* The tensors are on disk under a new name before the header names them, and the old tensors are removed afterwards: at
-  every instant there is one complete checkpoint or none. If writing fails, the previous checkpoint remains.
+* It is one file, which replaces the one before it by one rename: at every instant there is one complete checkpoint or
+  none. If writing fails, the previous checkpoint remains.
 
 A checkpoint reveals the weights after some step and the moments of the noisy gradients, which the price of the steps
 covers. It also reveals the sizes of the batches, which no price covers: it never leaves the curator's folder.
@@ -14,7 +14,6 @@ covers. It also reveals the sizes of the batches, which no price covers: it neve
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import logging
@@ -26,12 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpsweep.accounting.durable_files import write_bytes
-from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, from_json, leaves_with_counts, repeat, to_json
-from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files
+from dpsweep.accounting.records.step_log import Header, StepLog
 from dpsweep.trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
@@ -74,9 +70,7 @@ class TrialJournal:
 
 
 def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:
-    """Replaces the previous checkpoint, by one atomic rename of the header."""
-    content = _checkpoint_bytes(progress)
-    sha256 = hashlib.sha256(content).hexdigest()
+    """Replaces the previous checkpoint by one atomic rename."""
     header = Header(
         plan=receipt.plan,
         trial=receipt.trial,
@@ -86,24 +80,15 @@ def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progr
         steps=run.steps,
         spent=progress.ran.total() * run.steps_per_period,
         marked=steps.marked,
-        tensors=f"weights-{receipt.attempt}-{sha256[:16]}.pt",
-        sha256=sha256,
     )
-    files = steps.place.files
-    write_bytes(files / header.tensors, content, PRIVATE)
-    header.write_checkpoint_header(files)
-    remove_tensor_files(files, but=header.tensors)
+    header.write_checkpoint(steps.place.files, _checkpoint_bytes(progress))
     return header
 
 
 def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Progress:
     """The progress in the attempt's checkpoint; the steps lost since then count among those that ran."""
-    header = steps.header
-    if header is None:
-        raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place.files}.")
-    saved = torch.load(
-        io.BytesIO(header.read_verified_tensor_bytes(steps.place.files)), map_location=device, weights_only=True
-    )
+    header, state = steps.read_checkpoint()
+    saved = torch.load(io.BytesIO(state), map_location=device, weights_only=True)
     ran = Counter(dict(leaves_with_counts(from_json(json.loads(saved["ran"])))))
     ran[run.event_of_one_period] += -(-(steps.number_of_spent_steps - header.spent) // run.steps_per_period)
     return Progress(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from dataclasses import replace
@@ -52,11 +51,8 @@ def checkpoint(steps: StepLog, *, step: int, spent: int | None = None, receipt: 
         steps=10,
         spent=step if spent is None else spent,
         marked=steps.marked,
-        tensors="weights-2-a.pt",
-        sha256=hashlib.sha256(TENSORS).hexdigest(),
     )
-    (steps.place.files / header.tensors).write_bytes(TENSORS)
-    header.write_checkpoint_header(steps.place.files)
+    header.write_checkpoint(steps.place.files, TENSORS)
     return replace(steps, header=header)
 
 
@@ -150,7 +146,7 @@ def test_a_checkpoint_of_anything_else_is_refused(tmp_path: Path, other: dict[st
     """Somebody copied the files of another attempt, plan or charge into the place of this one's."""
     theirs = replace(RECEIPT, **other)  # type: ignore[arg-type]
     checkpoint(begun(tmp_path).mark_steps_before_run(4), step=4, receipt=theirs)
-    (tmp_path / f"checkpoint-{theirs.attempt}.json").rename(tmp_path / "checkpoint-2.json")
+    (tmp_path / f"checkpoint-{theirs.attempt}").rename(tmp_path / "checkpoint-2")
     assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
     with pytest.raises(NoReceipt, match="nothing goes on"):
         resume_step_log(both(tmp_path), TRIAL, RECEIPT)
@@ -169,7 +165,7 @@ def test_the_receipt_decides_which_attempt_goes_on(tmp_path: Path) -> None:
     assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
 
 
-@pytest.mark.parametrize("name", ["checkpoint-2.json", "weights-2-a.pt", "steps-2"])
+@pytest.mark.parametrize("name", ["checkpoint-2", "steps-2"])
 def test_no_damage_makes_an_attempt_go_on_or_cheaper(tmp_path: Path, name: str) -> None:
     """Every byte changed, every length cut to, and the file gone; that a last mark is gone as a whole shows nowhere."""
     interrupted(tmp_path)
@@ -186,7 +182,7 @@ def test_no_damage_makes_an_attempt_go_on_or_cheaper(tmp_path: Path, name: str) 
 
 
 def test_a_file_that_nobody_may_read_is_damage_and_no_traceback(tmp_path: Path) -> None:
-    for name in ("checkpoint-2.json", "weights-2-a.pt", "steps-2", "receipt.json"):
+    for name in ("checkpoint-2", "steps-2", "receipt.json"):
         place = tmp_path / name
         place.mkdir()
         interrupted(place)
@@ -255,7 +251,7 @@ def test_only_the_owner_reads_them_and_a_result_leaves_the_marks_alone(tmp_path:
         interrupted(tmp_path)
     finally:
         os.umask(mask)
-    for name in ("steps-2", "checkpoint-2.json"):
+    for name in ("steps-2", "checkpoint-2"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     remove_checkpoints(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"steps-2", "receipt.json"}

@@ -52,7 +52,7 @@ def test_the_noise_and_the_steps_meet_the_target_of_the_whole_search(compose_pri
     ("arguments", "reason"),
     [
         (["search=tpe"], "Missing mandatory value: trials"),
-        (["search=tpe", "search.trials=0"], r"search\.trials=0 to be an integer >= 1"),
+        (["search=tpe", "search.trials=0"], r"search\.trials=0 to be an integer from 1"),
         (["search=tpe", "search.trials=2.5"], r"search\.trials=2\.5"),
         (["+search.trials=5"], r"search\.trials to come with a sampler"),
         ([*SIX, "+search.foo=1"], "unexpected keyword argument 'foo'"),

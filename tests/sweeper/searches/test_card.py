@@ -206,7 +206,7 @@ def test_a_card_that_was_changed_is_found(program: Program, tmp_path: Path, envi
     whole = json.loads(path.read_text())
     for edit, sentence in (
         ({"counts": [1.0, *whole["counts"][1:]]}, "is not the one that the sealed part answered with"),
-        ({"claim": {**whole["claim"], "model": "0" * 64}}, "was claimed for another model than that of the winner"),
+        ({"claim": {**whole["claim"], "model": "0" * 64}}, "was claimed for another model than the winner's"),
     ):
         path.write_text(json.dumps(whole | edit))
         with pytest.raises(ContractBroken, match=sentence):
@@ -276,7 +276,7 @@ def test_a_claim_that_a_kill_left_in_the_folder_alone_is_completed(files: CardFi
 def test_a_store_with_a_claim_that_the_folder_lacks_refuses(files: CardFiles) -> None:
     files.claim_for_model(CLAIM)
     (files.folder / "card-1-claim.json").unlink()
-    with pytest.raises(BadInput, match="this folder is another copy or was changed"):
+    with pytest.raises(BadInput, match="this folder was changed or copied"):
         files.claim_for_model(CLAIM)
 
 

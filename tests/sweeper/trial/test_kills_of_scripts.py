@@ -105,7 +105,7 @@ def test_a_killed_sweep_leaves_no_script_and_goes_on_from_its_checkpoint(
     begin: Callable[..., Run], program: Program, tmp_path: Path, launcher: str
 ) -> None:
     process = begin(*CHECKPOINTS, f"hydra/launcher={launcher}")
-    wait(lambda: any(tmp_path.glob("sweeps/*/*/trials/*/checkpoint-1.json")), "a checkpoint")
+    wait(lambda: any(tmp_path.glob("sweeps/*/*/trials/*/checkpoint-1")), "a checkpoint")
     process.kill()
     process.wait()
     wait(lambda: of_test(tmp_path) == [], "the end of the script")

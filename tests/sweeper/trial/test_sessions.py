@@ -126,7 +126,7 @@ def test_those_at_different_steps_go_on_in_turns(trials: tuple[Trial, ...], tmp_
 
 def test_one_that_cannot_go_on_takes_no_other_along(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     train_sessions_and_write_results(sessions(trials, tmp_path), MACHINE, stopping_after(3))
-    (path,) = (tmp_path / trials[1].id).glob("weights-*")
+    path = tmp_path / trials[1].id / "checkpoint-1"
     path.write_bytes(path.read_bytes()[:-2])
     train_sessions_and_write_results(sessions(trials, tmp_path, resume=1), MACHINE)
     found = results(trials, tmp_path)

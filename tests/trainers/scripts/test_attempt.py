@@ -16,7 +16,7 @@ import dpsweep
 from dpsweep.accounting.errors import ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events.build import poisson_gaussian, repeat, to_json
 from dpsweep.accounting.ledger.private_store import TrialPlace
-from dpsweep.accounting.records.step_log import Header, StepLog
+from dpsweep.accounting.records.step_log import StepLog, read_checkpoint_file
 from dpsweep.trainers.scripts.attempt import STOPPED
 from dpsweep.trainers.scripts.handover_files import (
     ATTEMPT_FILE,
@@ -75,7 +75,8 @@ def given(tmp_path: Path) -> Handover:
 def hand_over(given: Handover, folder: Path) -> Path:
     """As a job does: the first stretch is marked, and then the settings are written."""
     place = TrialPlace(files=Path(given.files), record=Path(given.record))
-    header = Header.read_checkpoint_header(place.files, given.attempt)
+    stored = read_checkpoint_file(place.files, given.attempt)
+    header = None if stored is None else stored[0]
     log = StepLog(place=place, attempt=1, priced=given.priced, marked=given.marked, header=header)
     log = log.mark_steps_before_run(steps_in_first_stretch(given))
     replace(given, marked=log.marked).write(folder / "handed")
@@ -142,8 +143,9 @@ def test_steps_are_marked_before_they_run_and_saved_after_each_stretch(given: Ha
         with pytest.raises(ContractBroken, match="to be used once"):
             next(a.each_step())
     assert seen == [(0, 2), (1, 2), (2, 4), (3, 4), (4, 5)]
-    header = Header.read_checkpoint_header(tmp_path / "files", 1)
-    assert header is not None
+    stored = read_checkpoint_file(tmp_path / "files", 1)
+    assert stored is not None
+    header, _ = stored
     assert (header.step, header.spent, header.marked) == (4, 4, 4)
 
 
@@ -159,10 +161,11 @@ def test_a_stop_ends_after_the_step_with_a_checkpoint_and_another_session_goes_o
                 os.kill(os.getpid(), signal.SIGTERM)
                 assert a.should_stop()
     assert end.value.code == STOPPED
-    header = Header.read_checkpoint_header(tmp_path / "files", 1)
-    assert header is not None
+    stored = read_checkpoint_file(tmp_path / "files", 1)
+    assert stored is not None
+    header, state = stored
     assert (header.step, header.spent, header.marked) == (3, 3, 5)
-    (tmp_path / "handed" / "state").write_bytes(header.read_verified_tensor_bytes(tmp_path / "files"))
+    (tmp_path / "handed" / "state").write_bytes(state)
     (tmp_path / "record" / "claim-1-1").touch()
     path = hand_over(replace(given, resume=1, step=3, spent=3, marked=5), tmp_path)
     with dpsweep.attempt(path) as a:

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session(streams=streams)
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name != "receipt.json")
-    assert attempt.tensors.read_bytes() in content
+    assert attempt.checkpoint.read_bytes() in content
     for stream in (streams.subsampling, streams.noise, streams.score):
         state = stream.bit_generator.state["s"]
         secrets = [int(word) for word in state["seed"]]
@@ -45,7 +46,8 @@ def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:
 def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
-    kept = torch.load(attempt.tensors, weights_only=True)
+    state = StepLog.read_for_attempt(both(tmp_path), attempt.trial, 1).read_checkpoint()[1]
+    kept = torch.load(BytesIO(state), weights_only=True)
     assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve"}
     assert set(kept["state"]) == {"first", "second", "steps"}
     assert kept["state"]["steps"] == 4
@@ -63,27 +65,22 @@ def stopped_and_resumed(attempt: Attempt, restored: Callable[[], object] = lambd
 def test_a_checkpoint_is_for_its_owner_alone_and_there_is_one(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
-        Attempt(place=tmp_path).session()
+        attempt = Attempt(place=tmp_path)
+        attempt.session()
     finally:
         os.umask(mask)
-    (tensors,) = tmp_path.glob("weights-*")
-    assert stat.S_IMODE(tensors.stat().st_mode) == 0o600
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "receipt.json",
-        "steps-1",
-        "checkpoint-1.json",
-        tensors.name,
-    }
+    assert stat.S_IMODE(attempt.checkpoint.stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.iterdir()} == {"receipt.json", "steps-1", "checkpoint-1"}
 
 
 def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
-    whole = attempt.tensors.read_bytes()
+    whole = attempt.checkpoint.read_bytes()
     steps = StepLog.read_for_attempt(both(tmp_path), attempt.trial, 1)
     for content in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
-        attempt.tensors.write_bytes(content)
-        with pytest.raises(ContractBroken, match="SHA-256 is another"):
+        attempt.checkpoint.write_bytes(content)
+        with pytest.raises(ContractBroken, match="to be as it was written"):
             read_checkpoint(steps, RUN, "cpu")
     with pytest.raises(ContractBroken, match="has no checkpoint"):
         read_checkpoint(replace(steps, header=None), RUN, "cpu")
