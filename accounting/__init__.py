@@ -19,7 +19,7 @@ _HOMES = {
     "lower_bounds.lower_bound": "lower_bound",
     "pricing.calibration": "calibrate_noise largest_affordable_count",
     "selection.best_of_grid": "BestOfGrid",
-    "selection.composition": "Composition",
+    "selection.composition": "Composition Public",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
     "non_private no_access output_perturbation poisson_gaussian random_stopping repeat poisson_sampled best_of_tries "
     "random_allocation step_on_shared_subsample shuffled_gaussian truncated_poisson_gaussian "
@@ -36,7 +36,6 @@ _HOMES = {
     "pricing.rule_prices": "Offer cheapest_offer_showing_results offer_of_each_rule",
     "selection.private_selection": "PoissonSelection PrivateSelection",
     "accountants.prv": "Prv",
-    "selection.public_data": "Public",
     "selection.random_stopping": "RandomStopping",
     "profiles.selection_envelope": "profile_of_best_try",
     "accountants.rdp": "Conversion Rdp",

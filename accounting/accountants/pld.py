@@ -67,11 +67,11 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Worst,
     invert_profile,
     mixture_profile,
+    total_variation_of_profile,
 )
 from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
 from dpsweep.accounting.profiles.rounded import rounded_profile
 from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
-from dpsweep.accounting.profiles.total_variation import total_variation_of_profile
 
 CACHE_SIZE = 8
 """The number of cached distributions; each may take about 100 MB."""

@@ -25,7 +25,7 @@ from dpsweep.accounting.events.build import (
     leaves_with_counts,
     no_access,
 )
-from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
+from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.events.types import WorstDpEvent, canonical_text
 from dpsweep.accounting.ledger.bodies import Charged
 

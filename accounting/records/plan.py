@@ -33,7 +33,7 @@ from dpsweep.accounting.durable_files import (
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
+from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.records.card import Card, sealed_charge_of_config

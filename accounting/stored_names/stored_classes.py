@@ -87,7 +87,7 @@ def stored_form_of_config_part(node: Any, family: str) -> Any:
 
     A stored form is its own. Raises `BadInput` if a class of ours has no tag or is of another family.
 
-    >>> rule = {"_target_": "dpsweep.accounting.selection.public_data.Public"}
+    >>> rule = {"_target_": "dpsweep.accounting.selection.composition.Public"}
     >>> stored_form_of_config_part({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """

@@ -22,7 +22,7 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     to_json,
 )
-from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
+from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.reports.recomputation import event_price

@@ -23,7 +23,7 @@ from dpsweep.accounting.events.build import (
     step_on_shared_subsample,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
+from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import priced_events_of_runs
 from dpsweep.accounting.selection.composition import Composition

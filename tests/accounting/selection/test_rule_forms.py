@@ -10,11 +10,10 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, noisy_count, poisson_gaussian, repeat
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.composition import Composition, Public
 from dpsweep.accounting.selection.interface import Search, rule_from_config
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.public_data import Public
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.accounting.selection.threshold import Threshold

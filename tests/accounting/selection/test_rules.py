@@ -29,7 +29,7 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, St
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.composition import Composition, Public
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.hidden_search import HiddenSearchRule
@@ -44,7 +44,6 @@ from dpsweep.accounting.selection.interface import (
 )
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.public_data import Public
 from dpsweep.accounting.selection.random_stopping import RandomStopping, delta2_maximising_delta_of_one_run
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.accounting.selection.threshold import Threshold

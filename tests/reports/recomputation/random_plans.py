@@ -11,13 +11,12 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.composition import Composition, Public
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.public_data import Public
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.selection.threshold import Threshold

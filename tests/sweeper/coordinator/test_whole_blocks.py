@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.events.build import are_same_events, from_json
-from dpsweep.accounting.events.shared_batches import runs_on_shared_batches
+from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
