@@ -29,7 +29,6 @@ from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.timing.time_estimate import Cost, estimated_wall_seconds_of_plan, timing_key_of_config
 from dpsweep.sweeper.trial.build import identity_for_initial_weights
-from tests.charges import charge_cost
 from tests.forked_programs import Run
 from tests.randomized import SEARCHES
 from tests.sweeper.search_programs import (
@@ -357,8 +356,16 @@ def test_a_crash_before_the_draw_was_stored_is_not_charged_twice(place: Callable
     """Between the charge and the draw nothing ran and nobody saw a draw, so the charge is still good."""
     here = place(SELECTION)
     here.ledger.open_account("digits", here.plan.budget)
-    charge_cost(
-        here.ledger, "digits", plan=here.plan.id, trials=[here.plan.id], cost=here.priced.quote.guarantee, record={}
+    plan = here.plan
+    here.ledger.charge(
+        "digits",
+        plan=plan.id,
+        trials=[plan.id],
+        rule=plan.rule,
+        points=plan.priced_events,
+        delta=plan.delta,
+        opinions=here.priced.panel,
+        record={},
     )
     assert here.admit().stored.attempt == 1
     assert len(here.ledger.statement("digits").charges) == 1
