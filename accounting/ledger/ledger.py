@@ -219,14 +219,15 @@ class Ledger:
         the charge are one transaction. Raises `BadInput` if a card is asked for and no part is left, `UnderCharged` if
         the account waits for what an earlier version charged too little.
         """
-        from dpsweep.accounting.ledger.shortfall import require_current_prices  # scipy: .2 s that nothing else needs
+        from dpsweep.accounting.ledger import shortfall  # scipy: .2 s that nothing else here needs
         from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge
 
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
         require_point_for_each_spare(trials, spares, points)
-        own, opened = rule_from_config(rule), self.statement(account)
-        require_current_prices(opened)
+        own, opened = rule_from_config(rule), self.statement(account, plan="")
+        if any(map(shortfall.is_of_earlier_version, self._charges_on_account(account))):
+            shortfall.require_paid_charges(self.statement(account))
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
         total = opinions.total_variation(event, opened.budget.adjacency)
@@ -378,6 +379,10 @@ class Ledger:
     def hold_named_lock(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock of this name on a server; `BadInput` names the process that runs `what` and holds it."""
         return self._chain.chain.hold_lock_or_refuse(name, what)
+
+    def _charges_on_account(self, account: str) -> tuple[Entry, ...]:
+        with self._chain.read_transaction() as lines:
+            return () if lines is None else lines.entries(account=account, kind=Kind.CHARGE)
 
     @contextmanager
     def _write_transaction_creating_ledger(self, account: str) -> Iterator[Lines]:

@@ -28,10 +28,10 @@ MOST_RUNS = 10**7
 """More runs than any plan has; a line that says so is damaged."""
 
 
-def require_current_prices(statement: Statement) -> None:
-    """Raises `UnderCharged` if charges of earlier versions lack something that nothing has taken since."""
-    if any(isinstance(body := read_body(entry), Charged) and body.prices < PRICES for entry in statement.charges):
-        require_paid_charges(statement)
+def is_of_earlier_version(charge: Entry) -> bool:
+    """Whether a charge was priced by the bounds of an earlier version."""
+    body = read_body(charge)
+    return isinstance(body, Charged) and body.prices < PRICES
 
 
 def require_paid_charges(statement: Statement, plan: str | None = None) -> int:
