@@ -88,7 +88,7 @@ class Receipt(Stored):
         if receipt is None:
             raise NoReceipt(f"Trial {trial} holds no receipt of a charge, so it does not train; start it by a sweep.")
         if (receipt.plan, receipt.trial) != (plan, trial):
-            raise NoReceipt(f"The receipt in {files} is for plan {receipt.plan}, trial {receipt.trial}: it is void.")
+            raise NoReceipt(f"The receipt is for trial {receipt.trial}, plan {receipt.plan}: nothing trains.")
         if not store.exists():
             raise NoReceipt(
                 f"Expected the private store {store.root} to be there: without it nothing trains. DPSWEEP_PRIVATE "

@@ -116,7 +116,7 @@ def trials_of_proposals(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ..
     """
     choices = plan.allowed_point_indices_per_turn
     if len(proposals) > len(choices):
-        raise BadInput(f"Expected at most the {len(choices)} proposals that are paid for, got {len(proposals)}.")
+        raise BadInput(f"Expected {len(proposals)} proposals to be at most {len(choices)}, which are paid for.")
     for turn, (point, choice) in enumerate(zip(proposals, choices, strict=False)):
         if point not in choice:
             raise BadInput(f"Expected turn {turn} of plan {plan.id} to take one of its points {choice}, got {point}.")

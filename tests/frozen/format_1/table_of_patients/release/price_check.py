@@ -1,4 +1,4 @@
-"""Recomputes the price that a release of dpsweep claims: `python price_check.py [FOLDER] [OPENING]`.
+"""Recomputes the price that a release of dpsweep claims: `python price_check.py [FOLDER]`.
 
 Needs Python and numpy, and nothing of dpsweep. In the order of this file: losses of Gaussian steps on a lattice, the
 best of several tries, the price of an event, and the verdicts on a release. How to read them stands before the last.
@@ -545,19 +545,7 @@ def leaf_events_with_counts(event: Event, times: int = 1) -> list[tuple[Event, i
         return leaf_events_with_counts(event["event"], times * event["count"])
     if kind == "ComposedDpEvent":
         return [leaf for inner in event["events"] for leaf in leaf_events_with_counts(inner, times)]
-    if kind == "Table":
-        rows = zip(event["noise_multipliers"], event["counts"], strict=True)
-        return [
-            leaf
-            for noise, count in rows
-            for leaf in leaf_events_with_counts(_event_with_noise(event["step"], noise), times * count)
-        ] + [leaf for other in event.get("others", []) for leaf in leaf_events_with_counts(other, times)]
     return [(event, times)]
-
-
-def _event_with_noise(step: Event, noise: float) -> Event:
-    inner = {"event": _event_with_noise(step["event"], noise)} if "event" in step else {"noise_multiplier": noise}
-    return {**step, **inner}
 
 
 def _log_ratio(numbers: int, tail: float) -> float:
@@ -864,24 +852,21 @@ def least_possible_epsilon_of_event(event: Event, delta: float, adjacency: str) 
             )
     return max(costs, default=0.0)
 
-"""Recomputes the price that a release of dpsweep claims, with numpy alone: `python price_check.py [FOLDER] [OPENING]`.
+"""Recomputes the price that a release of dpsweep claims, with numpy alone: `python price_check.py [FOLDER]`.
 
-It reads `price.json`, `report.json` and `commitment.json` in the release's FOLDER, by default that of this file, prices
-the event of each population by accountants of its own, and says whether the claim holds: one of this program's upper
-bounds is at most the claim and a little more: .001, or 5 % of the claim where that is less. Claims are not rounded, and
-the lattices of two accountants put their bounds closer together than that. Whoever made the claim, it holds only by a
-bound. A claim that is far above the bound, although privacy-loss distributions (PLD) made it, fails too: then the event
-is not the one that was priced. Where this program has no bound, a claim below the price of one run fails. With the
-curator's OPENING (`curator/opening.json`), it checks that the commitment is to this event, epsilon, delta and
-accountant. Exit codes: 0 all holds, 1 something does not hold, 2 a file cannot be read, 3 nothing fails and something
-was not recomputed.
+It reads `price.json` and `report.json` in the release's FOLDER, by default that of this file, prices the event of each
+population by accountants of its own, and says whether the claim holds: one of this program's upper bounds is at most
+the claim and a little more: .001, or 5 % of the claim where that is less. Claims are not rounded, and the lattices of
+two accountants put their bounds closer together than that. Whoever made the claim, it holds only by a bound. A claim
+that is far above the bound, although privacy-loss distributions (PLD) made it, fails too: then the event is not the one
+that was priced. Where this program has no bound, a claim below the price of one run fails. Exit codes: 0 all holds, 1
+something does not hold, 2 a file cannot be read, 3 nothing fails and something was not recomputed.
 
 It does not check that the run was the declared one: that is in the curator's ledger. Each bound names its theorem.
 """
 
 
 
-import hashlib
 import json
 import math
 import sys
@@ -905,7 +890,6 @@ LONGEST_FILE, LONGEST_LINE = 1 << 26, 1000
 """The largest file that is read, in bytes, and the longest line that is printed."""
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 """Errors of values that are missing, of another type, too large or nested too deeply."""
-DOMAIN = "dpsweep commitment 2"
 SEARCHES = {
     "private_selection": "NegativeBinomial",
     "poisson_selection": "Poisson",
@@ -1035,35 +1019,6 @@ def _types_of_events_and_laws_in_json(form: object) -> Iterator[str]:
         yield from _types_of_events_and_laws_in_json(one)
 
 
-def exit_code_and_sentence_on_opening(
-    opening: Mapping[str, Any], price: Mapping[str, Any], commitment: str
-) -> tuple[int, str]:
-    """Whether an opening opens the commitment, and whether its first charge is what `price.json` has."""
-    charged = opening["charged"]
-    canonical = json.dumps(charged, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-    digest = hashlib.sha256(DOMAIN.encode() + bytes.fromhex(opening["salt"]) + canonical).hexdigest()
-    if digest != commitment:
-        return FAILS, "commitment: the opening does not open it"
-    first, rest = charged["charges"][0], charged["charges"][1:]
-    stated = {**{name: price[name] for name in ("epsilon", "delta", "claimed_by")}, "rule": {"name": price["rule"]}}
-    stated["event"] = {name: part["event"] for name, part in price["parts"].items()}
-    committed = {**{name: first[name] for name in stated}, "rule": {"name": (first["rule"] or {}).get("name")}}
-    pairs = [(name, stated[name], committed[name]) for name in stated]
-    pairs += [(name, price[name], charged[name]) for name in ("adjacency", "unit")]
-    pairs += [
-        (f"repeats' {name}", price["repeats"][name], sum(one[name] for one in rest)) for name in ("epsilon", "delta")
-    ]
-    unlike = [name for name, one, other in pairs if one != other and not _is_close(one, other)]
-    if unlike:
-        return FAILS, f"commitment: {' and '.join(unlike)} of price.json are not what was charged"
-    return HOLDS, "commitment: holds: the ledger's charge is this one"
-
-
-def _is_close(one: object, other: object) -> bool:
-    numbers = isinstance(one, float | int) and isinstance(other, float | int)
-    return numbers and math.isclose(float(str(one)), float(str(other)), rel_tol=1e-12)
-
-
 def _escape_unprintable(text: str) -> str:
     """The text with visible escapes of what a terminal obeys: a release may be a stranger's."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
@@ -1077,16 +1032,12 @@ def read_json(path: Path) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the verdicts on the release in a folder, by default that of this file, with its opening if it is given."""
+    """Prints the verdicts on the release in a folder, by default that of this file."""
     folder = Path(arguments[0]) if arguments else Path(__file__).parent
-    files = [folder / f"{name}.json" for name in ("price", "report", "commitment")] + [
-        Path(one) for one in arguments[1:2]
-    ]
+    files = [folder / f"{name}.json" for name in ("price", "report")]
     try:
-        price, report, commitment, *opening = map(read_json, files)
-        results = [
-            exit_code_and_sentence_on_opening(one, price, commitment["commitment"]) for one in opening
-        ] + exit_codes_and_sentences_on_price(price, report)
+        price, report = map(read_json, files)
+        results = exit_codes_and_sentences_on_price(price, report)
     except DAMAGE as cause:
         reason = repr(cause)[:LONGEST_LINE]
         print(_escape_unprintable(f"Expected {' and '.join(map(str, files))} to be the files of a release: {reason}"))
