@@ -55,9 +55,8 @@ def charge_cost(
 
 
 def start_attempts(ledger: Ledger, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
-    """Starts an attempt at each of these runs, with the accesses that the plan's charges pay for."""
-    declared: dict[str, tuple[PlanEvent, ...]] = dict.fromkeys(trials, (NOTHING,))
-    for body in ledger.attempts_of_plan(account, plan).bodies:
-        first = PlanEvent.from_json(body.points[0].event)
-        declared |= {name: (first if place == 0 else NOTHING,) for place, name in enumerate(body.trials)}
+    """Starts an attempt at each of these runs, which declare no access: every charge pays for that."""
+    attempts = ledger.attempts_of_plan(account, plan)
+    names = {*attempts.started, *trials, *(name for body in attempts.bodies for name in body.trials)}
+    declared = dict.fromkeys(names, (NOTHING,))
     return ledger.record_starts_and_return_receipts(account, plan=plan, trials=trials, declared=declared)

@@ -278,7 +278,7 @@ class Ledger:
         that its name is `declared` with.
         """
         with self._write_transaction_on_open_account(account) as (lines, balance):
-            receipts, by_charge = [], dict[str, list[str]]()
+            receipts = []
             own = Attempts(lines.lines_of_account(account, plan))
             for trial in trials:
                 attempt = own.started[trial] + 1
@@ -286,13 +286,14 @@ class Ledger:
                     raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
                 own.started[trial] += 1
                 charge = own.charge_entry_covering_attempt(trial, attempt).digest
-                by_charge.setdefault(charge, []).append(trial)
                 accesses = digest_of_declared_events(declared.get(trial, ()))
                 body = bodies.Started(trial=trial, attempt=attempt, charge=charge, accesses=accesses)
                 entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)
+                own.starts[trial, attempt] = body
                 receipts.append(Receipt.from_entry(entry, body))
             for entry in own.charges:
-                require_paid_events(require_plan_charge_body(entry), by_charge.get(entry.digest, ()), declared)
+                starts = [body for body in own.starts.values() if body.charge == entry.digest]
+                require_paid_events(require_plan_charge_body(entry), starts, declared)
         return tuple(receipts)
 
     def record_resumes_and_return_receipts(

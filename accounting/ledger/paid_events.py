@@ -4,8 +4,8 @@ A plan's name proves nothing: where two plans had one name, the second would tra
 starts an attempt declares the events of its runs, and the ledger compares them with the points of the charge.
 
 *Guarantee*: for each population of records, the runs that a charge names have together no more of an event than its
-points have, or they are the runs on shared batches that its one point is for. A further attempt has the events of one
-point, or some that the point is the worst of.
+points have, or they are the runs on shared batches that its one point is for. Each further attempt has a point of its
+own, whose events it has, or some that the point is the worst of. What a name declares does not change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.events.types import WorstDpEvent, canonical_text
-from dpsweep.accounting.ledger.bodies import Charged
+from dpsweep.accounting.ledger.bodies import Charged, Started
 
 Declared = Mapping[str, Sequence[PlanEvent]]
 """By the name of an attempt, the events of its run, or those of all points of a search that is one attempt.
@@ -41,19 +41,30 @@ def digest_of_declared_events(events: Iterable[PlanEvent]) -> str:
     return short_digest_of_json([event.to_json() for event in events])
 
 
-def require_paid_events(charge: Charged, names: Sequence[str], declared: Declared) -> None:
-    """Raises `ContractBroken` unless attempts by these names have events that the charge was priced over.
+def require_paid_events(charge: Charged, starts: Sequence[Started], declared: Declared) -> None:
+    """Raises `ContractBroken` unless the charge was priced over the events of all attempts that started on it.
 
-    `declared` has the events of all names on the charge, and of `names`.
+    `declared` has the events of all names on the charge, and of those that started, as they were at each start.
     """
-    points = [(PlanEvent.from_json(point.event), point.runs) for point in charge.points] if names else []
-    own = {name for name in names if name in charge.trials}
-    if own and not _are_named_runs_paid([declared.get(trial, ()) for trial in charge.trials], points):
-        raise _not_paid(own)
-    for name in own.symmetric_difference(names):
-        runs = declared.get(name, ())
-        if not runs or not all(any(_is_part_of(run, point) for point, _ in points) for run in runs):
-            raise _not_paid({name})
+    points = [(PlanEvent.from_json(point.event), point.runs) for point in charge.points] if starts else []
+    digests: dict[tuple[int, ...], str] = {}  # many runs have the same events
+    for start in starts:
+        runs = declared.get(start.trial, ())
+        key = tuple(map(id, runs))
+        if key not in digests:
+            digests[key] = digest_of_declared_events(runs)
+        if not runs or start.accesses != digests[key]:
+            raise _not_paid([start.trial])
+    named, further = [declared.get(trial, ()) for trial in charge.trials], [start.trial for start in starts]
+    if first := [trial for trial in charge.trials if trial in further]:
+        if not _are_named_runs_paid(named, points):
+            raise _not_paid(first)
+        for trial in first:
+            further.remove(trial)
+    if further and not _has_point_for_each(
+        [run for one in (*named, *map(declared.__getitem__, further)) for run in one], points
+    ):
+        raise _not_paid(further)
 
 
 def _not_paid(names: Iterable[str]) -> ContractBroken:
@@ -68,6 +79,29 @@ def _are_named_runs_paid(runs: Sequence[Sequence[PlanEvent]], points: Sequence[t
     priced = _number_of_accesses(point for point, count in points for _ in range(count))
     shared = len(points) == 1 and all(runs) and _are_on_shared_batches(named, points[0][0])
     return shared or (all(runs) and _number_of_accesses(named) <= priced)
+
+
+def _has_point_for_each(runs: Sequence[PlanEvent], points: Sequence[tuple[PlanEvent, int]]) -> bool:
+    """Whether the runs have a point each, and one more for a final run, that stands for them.
+
+    A run takes a point that stands for few: what a point stands for is a part of what another one does, or has nothing
+    in common with it.
+    """
+    narrow_first = sorted(points, key=lambda point: _breadth(point[0]))
+    free, finals = [count for _, count in narrow_first], 1
+    for run in runs:
+        places = [place for place, (point, _) in enumerate(narrow_first) if _is_part_of(run, point)]
+        if finals and places and run.final is not None:
+            finals = 0
+        elif place := next((place + 1 for place in places if free[place]), None):
+            free[place - 1] -= 1
+        else:
+            return False
+    return True
+
+
+def _breadth(point: PlanEvent) -> int:
+    return max(len(_those_that_it_stands_for(part)) for part in point.events_by_population.values())
 
 
 def require_point_for_each_spare(trials: Sequence[str], spares: int, points: Sequence[PlanEvent]) -> None:

@@ -12,12 +12,13 @@ names them. Invariants of every kind:
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.errors import BadInput, ContractBroken
@@ -31,6 +32,7 @@ from dpsweep.accounting.records.step_log import has_enough_and_only_declared_ste
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, Use, rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import KIND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +266,7 @@ def _check_search_class(plan: Plan) -> type[PlannedSearch]:
     rule = rule_from_config(plan.rule)
     if not plan.trials:
         raise BadInput(f"Expected plan {plan.id} to have a point, got none.")
+    _require_same_records(plan)
     _require_declared_final_runs(plan, rule)
     rule.check_search_is_allowed(_search_properties(plan))
     require_priced_card(plan)
@@ -274,6 +277,27 @@ def _check_search_class(plan: Plan) -> type[PlannedSearch]:
             "tuning=private_selection."
         )
     return declared_search_class(plan)
+
+
+def _require_same_records(plan: Plan) -> None:
+    """Raises `BadInput` unless all runs read the account's data set, cut in one way: the price takes it for granted.
+
+    A record that one run trained on and another one scored would be in two populations.
+    """
+    cuts = {json.dumps(_settings_of_records(trial.config), sort_keys=True) for trial in plan.all_runs}
+    dataset, privacy = plan.trials[0].config["dataset"], plan.trials[0].config["privacy"]
+    named = dataset.get("name", plan.account), dataset.get("unit", plan.unit), privacy["unit"], privacy["adjacency"]
+    if len(cuts) > 1 or named != (plan.account, plan.unit, plan.unit, plan.adjacency):
+        raise BadInput(
+            f"Expected all runs of a plan to read the records of {plan.account} by one declaration: dataset, "
+            "privacy.adjacency and the records that a score holds out are no axes. Run a sweep for each."
+        )
+
+
+def _settings_of_records(config: Mapping[str, Any]) -> list[Any]:
+    """What determines which records there are, and which of them are held out."""
+    score = {key: value for key, value in config["score"].items() if key in (KIND, "_target_", "fraction")}
+    return [config["dataset"], score, config["privacy"]["adjacency"], config["privacy"]["unit"]]
 
 
 def _search_properties(plan: Plan) -> Search:

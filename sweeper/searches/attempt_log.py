@@ -63,7 +63,7 @@ class LedgerAttemptLog:
             if interrupted
             else ()
         )
-        declared = self.search.declared_events(trials)
+        declared = self.search.declared_events((*self.search.search_trials_so_far(), *trials))
         started = (
             self.ledger.record_starts_and_return_receipts(account, plan=plan, trials=more, declared=declared)
             if more

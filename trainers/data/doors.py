@@ -44,8 +44,12 @@ def open_records(
 ) -> tuple[Records, Records | None]:
     """The private records and the public test records, for the holder of a session.
 
-    Without a session, generated records alone are opened; raises `ContractBroken` for others.
+    Without a session, generated records alone are opened; raises `ContractBroken` for others, and for those of another
+    account than the session's.
     """
+    receipt = session.receipt if isinstance(session, Session) else None
+    if receipt is not None and receipt.account != dataset.name:
+        raise ContractBroken(f"What was claimed pays for the records of {receipt.account}, not of {dataset.name}.")
     if not isinstance(session, Session) and not dataset.is_generated:
         raise ContractBroken(f"Nothing was claimed that pays for the records of {dataset.name}: they stay closed.")
     return dataset.load_with_cache(folder, cache)

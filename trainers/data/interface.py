@@ -282,7 +282,7 @@ def check_public_file_declaration(dataset: DataSet, private_key: str, public_key
             f"Expected dataset.test_records={dataset.test_records} with dataset.{public_key}={public}: 0 and null, or "
             f"the number of its {content} and its path."
         )
-    if public is not None and Path(public).expanduser() == Path(private).expanduser():
+    if public is not None and Path(public).expanduser().resolve() == Path(private).expanduser().resolve():
         raise ValueError(f"Expected dataset.{public_key}={public} to be another one than dataset.{private_key}.")
 
 

@@ -13,7 +13,7 @@ from dpsweep.accounting.events.build import PlanEvent, gaussian, no_access, pois
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import priced_events_of_runs
-from tests.charges import PANEL
+from tests.charges import NOTHING, PANEL
 
 CHEAP, COSTLY, DEAR = (
     PlanEvent(
@@ -80,7 +80,39 @@ def test_a_spare_attempt_is_one_of_those_that_its_point_stands_for(ledger: Ledge
     refused(ledger, ("a",), a=DEAR, b=COSTLY)
     refused(ledger, ("c",), a=CHEAP, b=COSTLY, c=DEAR)
     refused(ledger, ("c",), a=CHEAP, b=COSTLY)
-    assert start(ledger, ("c", "d"), c=COSTLY, d=CHEAP) == 2
+    assert start(ledger, ("c", "d"), a=CHEAP, b=COSTLY, c=COSTLY, d=CHEAP) == 2
+
+
+def test_what_a_name_declared_stays_declared(ledger: Ledger) -> None:
+    """Three calls, each of which would have one dear run alone."""
+    charge(ledger, [COSTLY, NOTHING, NOTHING], tuple("abc"))
+    assert start(ledger, ("a",), a=COSTLY, b=NOTHING, c=NOTHING) == 1
+    refused(ledger, ("b",), a=NOTHING, b=COSTLY, c=NOTHING)
+    refused(ledger, ("b",), a=COSTLY, b=COSTLY, c=NOTHING)
+    refused(ledger, ("b",), b=NOTHING, c=NOTHING)
+    assert start(ledger, ("b",), a=COSTLY, b=NOTHING, c=NOTHING) == 1
+
+
+def test_each_attempt_without_a_name_has_a_point_of_its_own(ledger: Ledger) -> None:
+    charge(ledger, [COSTLY, *[CHEAP] * 9], (), spares=10)
+    assert start(ledger, ("a",), a=COSTLY) == 1
+    refused(ledger, ("b",), a=COSTLY, b=COSTLY)
+    refused(ledger, ("b",), b=CHEAP)
+    assert start(ledger, ("b",), a=COSTLY, b=CHEAP) == 1
+    refused(ledger, ("c", "d"), a=COSTLY, b=CHEAP, c=CHEAP, d=COSTLY)
+
+
+def test_a_named_run_is_not_repeated_on_a_cheaper_spare(ledger: Ledger) -> None:
+    charge(ledger, [COSTLY, CHEAP], ("a",), spares=1)
+    assert start(ledger, ("a",), a=COSTLY) == 1
+    refused(ledger, ("a",), a=COSTLY)
+
+
+def test_turns_take_the_points_of_their_phase_before_those_of_all(ledger: Ledger) -> None:
+    phases = priced_events_of_runs([CHEAP, COSTLY, DEAR], turns=[(0, 1), (1, 2)], spares=1)
+    charge(ledger, phases, (), spares=3)
+    refused(ledger, ("x", "y", "z"), x=DEAR, y=DEAR, z=DEAR)
+    assert start(ledger, ("x", "y", "z"), x=DEAR, y=CHEAP, z=DEAR) == 3
 
 
 def test_no_attempt_is_spare_without_a_point(ledger: Ledger) -> None:
@@ -94,6 +126,7 @@ def test_a_final_run_is_the_one_that_a_point_has(ledger: Ledger) -> None:
     final = {"a": CHEAP, "b": CHEAP}
     refused(ledger, ("f",), **final, f=PlanEvent(training=no_access(), final=DEAR))
     refused(ledger, ("f",), **final, f=COSTLY)
+    refused(ledger, ("g",), **final, g=CHEAP)
     assert start(ledger, ("f",), **final, f=PlanEvent(training=no_access(), final=COSTLY)) == 1
 
 

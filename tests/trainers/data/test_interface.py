@@ -204,7 +204,18 @@ def test_who_shares_an_account_has_its_records_and_its_budget(name: str, account
     assert one["dataset"]["records"] == other["dataset"]["records"]
 
 
-BY_THE_LAW = ("adult", "arrays", "cifar10", "enron", "hugging_face", "image_folder", "npz", "sst2", "table", "torch_dataset")
+BY_THE_LAW = (
+    "adult",
+    "arrays",
+    "cifar10",
+    "enron",
+    "hugging_face",
+    "image_folder",
+    "npz",
+    "sst2",
+    "table",
+    "torch_dataset",
+)
 """Data sets whose default is one run by the law of docs/search.md."""
 
 
