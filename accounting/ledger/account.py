@@ -156,11 +156,12 @@ class Attempts:
     def charge_entry_covering_attempt(self, trial: str, attempt: int) -> Entry:
         """The charge that an attempt was or will be started on; raises `ContractBroken` if no charge covers it."""
         charges = list(zip(self.charges, self.bodies, strict=True))
-        covering = [entry for entry, body in charges if trial in body.trials][attempt - 1 : attempt]
+        used = Counter((start.charge, start.trial) for start in self.starts.values())
         if (start := self.starts.get((trial, attempt))) is not None:
             covering = [entry for entry in self.charges if entry.digest == start.charge]
-        elif not covering and self.number_of_spare_attempts >= 0:
-            covering = [entry for entry, body in charges if body.spares][-1:]
+        else:
+            named = [entry for entry, body in charges if trial in body.trials and not used[entry.digest, trial]]
+            covering = named or [entry for entry, body in charges if body.spares > _unnamed(used, entry.digest, body)]
         if not covering:
             raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
         return covering[0]
@@ -202,6 +203,11 @@ class Attempts:
             for trial, count in self.started.items()
             for attempt in range(1, count + 1)
         ]
+
+
+def _unnamed(used: Counter[tuple[str, str]], charge: str, body: Charged) -> int:
+    """The attempts on a charge beyond one for each name that it has."""
+    return sum(count - (trial in body.trials) for (digest, trial), count in used.items() if digest == charge)
 
 
 @dataclass(frozen=True, kw_only=True)
