@@ -61,11 +61,6 @@ def percent_interval_text(low: float, high: float) -> str:
     return f"{_percent_with_one_decimal(low, ROUND_FLOOR)} to {_percent_with_one_decimal(high, ROUND_CEILING)}"
 
 
-def percent_half_width_text(low: float, high: float) -> str:
-    """Half the width of an interval of shares, in percent, rounded up."""
-    return f"±{_percent_with_one_decimal((high - low) / 2, ROUND_CEILING)}"
-
-
 def duration_text(seconds: float) -> str:
     """A time in its two largest units.
 

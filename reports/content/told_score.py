@@ -18,7 +18,7 @@ from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
-from dpsweep.reports.content.score_scale import ErrorInUnit, ScoreScale
+from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS, Sweep
 from dpsweep.reports.statistics.point_scores import PointScore
 
@@ -74,8 +74,8 @@ class ToldScore:
 
     def text_of_further_number(self, number: CardNumber) -> str:
         """The interval of one of `also`, with its unit."""
-        if number.in_target_unit and isinstance(self.scale, ErrorInUnit):
-            return self.scale.with_unit(self.scale.text_of_errors(number.low, number.high))
+        if number.in_target_unit and self.scale.loss is not None:
+            return self.scale.with_unit(self.scale.text_of_numbers(number.low, number.high))
         return f"{percent_interval_text(number.low, number.high)} %"
 
     @property
