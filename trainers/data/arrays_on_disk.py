@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -310,24 +310,13 @@ class RecordPass:
         return {key: table[:, first:end] for key, first, end in zip(self.sizes, [0, *ends[:-1]], ends, strict=True)}
 
     def _keep(self, path: Path, found: PassedRecords, table: NDArray[np.uint8]) -> None:
-        """Writes what was found by one atomic rename, readable by its owner alone."""
         make_folder_and_missing_parents(path.parent)
-        remove_stale_temporary_files(path.parent)
         head = {
             "states": self.states.states,
             "content": found.content.digest.hex(),
             "sha256": hashlib.sha256(table.data).hexdigest(),
         }
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            with os.fdopen(
-                os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial)), "wb"
-            ) as stream:
-                stream.write(f"{json.dumps(head)}\n".encode())
-                stream.write(table.data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_recomputable_file(path, f"{json.dumps(head)}\n".encode(), table.data)
 
     def _read_kept_or_none(self, path: Path) -> PassedRecords | None:
         """What was kept of these files in their present states; None if it is of others, or damaged."""
@@ -336,7 +325,7 @@ class RecordPass:
                 head = json.loads(stream.readline())
                 start = stream.tell()
                 states = tuple(tuple(one) for one in head["states"])
-                if states != self.states.states or _sha256_of_rest(stream) != head["sha256"]:
+                if states != self.states.states or hashlib.file_digest(stream, "sha256").hexdigest() != head["sha256"]:
                     return None
             shape = (self.file.shape[0], sum(self.sizes.values()))
             table = np.memmap(path, dtype=np.uint8, mode="r", offset=start, shape=shape)
@@ -346,8 +335,18 @@ class RecordPass:
         return PassedRecords(content=content, hashes=self._columns_of_table(table))
 
 
-def _sha256_of_rest(stream: IO[bytes]) -> str:
-    running = hashlib.sha256()
-    while block := stream.read(_BLOCK_BYTES):
-        running.update(block)
-    return running.hexdigest()
+def write_recomputable_file(path: Path, *parts: bytes | memoryview) -> None:
+    """Writes a file by one atomic rename, readable by its owner alone.
+
+    It is not flushed: a power cut may lose it.
+    Errors: OSError if there is no room; what was written by then is removed.
+    """
+    remove_stale_temporary_files(path.parent)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    handle = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial))
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.writelines(parts)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -28,11 +28,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from dpsweep.accounting.durable_files import make_folder_and_missing_parents, remove_stale_temporary_files
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.team_folder import mode_with_group
+from dpsweep.trainers.data.arrays_on_disk import write_recomputable_file
 from dpsweep.trainers.data.records import FeatureRows
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
+from dpsweep.trainers.user_modules import error_as_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,17 +100,13 @@ def _features_of_batch(module: nn.Module, batch: Tensor) -> Tensor:
         with torch.no_grad():
             features: Tensor = module(batch)
     except Exception as error:  # the user's own code may raise anything
-        line = " ".join(str(error).split())
-        raise ValueError(f"Expected an extractor of inputs of shape {list(batch.shape)}: {line}.") from error
+        reason = error_as_one_line(error)
+        raise ValueError(f"Expected an extractor of inputs of shape {list(batch.shape)}: {reason}.") from error
     return features
 
 
 PROBES_FILE = f"probes{SUFFIX}"
 TENSOR, RECORDS, SHA256 = "features", "records", "sha256"
-
-
-def _show_no_progress(done: int, total: int) -> None:
-    """Show no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +118,7 @@ class FeatureCache:
 
     root: Path
     device: str = "cpu"
-    on_rows: Callable[[int, int], None] = field(default=_show_no_progress, compare=False)
+    on_rows: Callable[[int, int], None] = field(default=lambda done, total: None, compare=False)
 
     def check_stored_features(self, dataset: Extracted, probes: Tensor) -> None:
         """Refuse features on disk that are damaged, or of other records, or by other code than now computes `probes`.
@@ -153,24 +151,28 @@ class FeatureCache:
         shards = [
             _Shard.for_rows_starting_at(folder, records, digests, first) for first in range(0, len(records), ROWS)
         ]
-        if records.is_on_disk:
-            self._fill_from_shards(dataset, records, shards, _RowsOnDisk(size=dataset.extractor.size))
-            paths = tuple(shard.path for shard in shards)
-            array = FeaturesOnDisk(paths=paths, shape=(len(records), dataset.extractor.size), rows=ROWS)
-            return FeatureRows(array=array, positions=np.arange(len(records)))
-        features = _RowsInMemory(tensor=torch.empty(len(records), dataset.extractor.size))
+        shape = (len(records), dataset.extractor.size)
+        features = None if records.is_on_disk else torch.empty(shape)
         self._fill_from_shards(dataset, records, shards, features)
-        return features.tensor
+        if features is not None:
+            return features
+        array = FeaturesOnDisk(paths=tuple(shard.path for shard in shards), shape=shape, rows=ROWS)
+        return FeatureRows(array=array, positions=np.arange(len(records)))
 
     def _fill_from_shards(
-        self, dataset: Extracted, records: Records, shards: list[_Shard], features: _RowsInMemory | _RowsOnDisk
+        self, dataset: Extracted, records: Records, shards: list[_Shard], features: Tensor | None
     ) -> None:
-        """Reads the shards, and computes those that are missing."""
-        folder = dataset.features_folder(self.root)
-        missing = [shard for shard in shards if not shard.try_to_read_rows_into(features)]
+        """Reads the shards into `features` [n, size], or checks them alone, and computes those that are missing.
+
+        Errors: OSError if there is no room for a shard, and `features` is None, so that they have no other place.
+        """
+        folder, size = dataset.features_folder(self.root), dataset.extractor.size
+        missing = [shard for shard in shards if not shard.try_to_read_rows_into(features, size)]
         if not missing:
             return
-        keeps = _try_to_make_folder_private(folder)
+        with suppress(OSError):
+            make_folder_and_missing_parents(folder)
+        keeps = os.access(folder, os.W_OK | os.X_OK)
         if keeps and not (folder / PROBES_FILE).exists():
             with suppress(OSError):
                 _write_rows(folder / PROBES_FILE, checked_probe_features(dataset))
@@ -179,10 +181,11 @@ class FeatureCache:
         self.on_rows(done, len(records))
         for shard in _order_unlocked_shards_first(missing) if keeps else missing:
             with shard.lock if keeps else nullcontext():
-                if not shard.try_to_read_rows_into(features):
+                if not shard.try_to_read_rows_into(features, size):
                     rows = self._compute_features_of_slice(module, records, shard.place)
-                    features.put(shard.place, rows)
-                    with features.errors_of_a_full_disk():
+                    if features is not None:
+                        features[shard.place] = rows
+                    with nullcontext() if features is None else suppress(OSError):
                         _write_rows(shard.path, rows)
                         Path(shard.lock.lock_file).unlink(missing_ok=True)
             done += shard.number_of_rows
@@ -194,40 +197,6 @@ class FeatureCache:
             inputs = records.inputs(place, self.device)
             rows: Tensor = torch.cat([module(one.clone()[None]) for one in inputs])
             return rows.cpu()
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _RowsInMemory:
-    """The features of all records [n, size] in memory."""
-
-    tensor: Tensor
-
-    @property
-    def size(self) -> int:
-        """The length of a row."""
-        return int(self.tensor.shape[1])
-
-    def put(self, place: slice, rows: Tensor) -> None:
-        """Copies the rows of a shard to their place."""
-        self.tensor[place] = rows
-
-    def errors_of_a_full_disk(self) -> AbstractContextManager[None]:
-        """Suppresses them: without room on the disk features are computed again next time."""
-        return suppress(OSError)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _RowsOnDisk:
-    """Features that are checked or computed shard by shard, and read from the shards when batches ask for them."""
-
-    size: int
-
-    def put(self, place: slice, rows: Tensor) -> None:
-        """Lets the rows of a shard go."""
-
-    def errors_of_a_full_disk(self) -> AbstractContextManager[None]:
-        """Raises them: features have no other place."""
-        return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -279,12 +248,13 @@ class _Shard:
     def number_of_rows(self) -> int:
         return int(self.place.stop - self.place.start)
 
-    def try_to_read_rows_into(self, features: _RowsInMemory | _RowsOnDisk) -> bool:
-        """Copies the rows from the disk to their place in `features`, if they are there."""
+    def try_to_read_rows_into(self, features: Tensor | None, size: int) -> bool:
+        """Whether rows of this size are on the disk; they are copied to their place in `features`, if there are any."""
         rows = _read_rows_or_none(self.path)
-        if rows is None or rows.shape != (self.number_of_rows, features.size):
+        if rows is None or rows.shape != (self.number_of_rows, size):
             return False
-        features.put(self.place, rows)
+        if features is not None:
+            features[self.place] = rows
         return True
 
 
@@ -302,17 +272,8 @@ def _order_unlocked_shards_first(missing: list[_Shard]) -> Iterator[_Shard]:
 
 def _write_rows(path: Path, rows: Tensor) -> None:
     """Writes a tensor by one atomic rename, readable by its owner alone."""
-    remove_stale_temporary_files(path.parent)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     rows = rows.contiguous()
-    try:
-        with os.fdopen(
-            os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial)), "wb"
-        ) as stream:
-            stream.write(save({TENSOR: rows}, {RECORDS: path.stem, SHA256: _sha256_of_rows(rows)}))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_recomputable_file(path, save({TENSOR: rows}, {RECORDS: path.stem, SHA256: _sha256_of_rows(rows)}))
 
 
 def _read_rows_or_none(path: Path) -> Tensor | None:
@@ -327,10 +288,3 @@ def _read_rows_or_none(path: Path) -> Tensor | None:
 
 def _sha256_of_rows(rows: Tensor) -> str:
     return sha256(rows.numpy().tobytes()).hexdigest()
-
-
-def _try_to_make_folder_private(folder: Path) -> bool:
-    """Makes the folder for its owner alone; returns whether files can be kept in it."""
-    with suppress(OSError):
-        make_folder_and_missing_parents(folder)
-    return os.access(folder, os.W_OK | os.X_OK)
