@@ -8,8 +8,7 @@ constants. All pictures are tried before anything is said, and one sentence name
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -147,8 +146,8 @@ class PictureDeclaration:
     def _decode_or_find_defect(self, content: bytes) -> Pixels | _Defect:
         from PIL import Image
 
-        try:
-            with _no_warnings_of_pillow(), Image.open(BytesIO(content), formats=FORMATS) as picture:
+        try:  # what a file says beside its pixels, in notes that are damaged say, is none of a sweep's business
+            with warnings.catch_warnings(action="ignore"), Image.open(BytesIO(content), formats=FORMATS) as picture:
                 return self._defect_before_decoding(picture, content) or self._upright_pixels(picture, content)
         except Exception as error:  # noqa: BLE001 - damaged files make Pillow raise errors of many kinds
             reason = error_as_one_line(error)
@@ -204,14 +203,6 @@ class PictureDeclaration:
             got=f"{height} x {width}",
             remedy="resize pictures one at a time",
         )
-
-
-@contextmanager
-def _no_warnings_of_pillow() -> Iterator[None]:
-    """What a file says beside its pixels, in notes that are damaged say, is none of a sweep's business."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _pixels_of_8_bits(picture: Image.Image, channels: int) -> NDArray[np.uint8]:

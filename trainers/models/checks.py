@@ -127,12 +127,6 @@ def find_named_layer_drawing_random_numbers(model: nn.Module, batch: Tensor) -> 
     return next(((call.name, call.module) for call in _record_layer_calls(model, batch) if call.draws), ("", model))
 
 
-def find_named_layer_owning_tensor(model: nn.Module, tensor: str) -> tuple[str, nn.Module]:
-    """The layer that holds a parameter or buffer of this name."""
-    path = tensor.rpartition(".")[0]
-    return path, model.get_submodule(path)
-
-
 def _record_layer_calls(model: nn.Module, batch: Tensor) -> list[_LayerCall]:
     """The calls of all layers in a pass, inner layers before outer ones."""
     calls: list[_LayerCall] = []
@@ -251,10 +245,8 @@ def _refuse_in_both_modes(
     after = _copy_parameters_and_buffers(model)
     for name in before.keys() | after.keys():
         if not (name in before and name in after and torch.equal(after[name], before[name])):
-            raise _layer_refusal_error(
-                *find_named_layer_owning_tensor(model, name),
-                f"to keep no statistics of its inputs in {name.rpartition('.')[2]}",
-            )
+            path, _, key = name.rpartition(".")
+            raise _layer_refusal_error(path, model.get_submodule(path), f"to keep no statistics of its inputs in {key}")
 
 
 @torch.no_grad()
@@ -363,7 +355,7 @@ def _refuse_dependent_outputs(model: nn.Module, shape: tuple[int, ...]) -> None:
             f"Expected model={type(model).__name__} to compute its outputs with gradients: without torch.no_grad(), "
             "detach() or numpy in forward."
         )
-    weights = _draw_standard_normal(generator, *outputs.shape)
+    weights = torch.randn(outputs.shape, generator=generator, dtype=torch.float64)
     rows = range(_PROBES) if batch.requires_grad else ()
     alone = all(_depends_on_row_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)
     with torch.no_grad():
@@ -421,10 +413,6 @@ def _draw_batches_of_several_scales(model: nn.Module, generator: torch.Generator
     for scale in _SCALES:
         batch = draw_probes(model, generator, *shape)
         yield from (scale * batch, -scale * batch) if batch.is_floating_point() else (batch,)
-
-
-def _draw_standard_normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def _depends_on_row_only(row: int, output: Tensor, batch: Tensor) -> bool:

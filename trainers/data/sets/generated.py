@@ -106,9 +106,8 @@ class Generated(DeclaredUnits):
 
         classes = rng.integers(0, self.classes, count)
         if self.vocabulary is not None:
-            tokens = _generate_tokens_of_classes(
-                rng, classes, self.shape[0], self.vocabulary.words, self._step_between_tokens_of_one_class
-            )
+            alike = 1 if self.per_position else self.classes  # where labels are classes, each has tokens of its own
+            tokens = _generate_tokens_of_classes(rng, classes, self.shape[0], self.vocabulary.words, alike)
             labels = torch.from_numpy(next_token_targets(tokens, NO_TOKEN) if self.per_position else classes)
             return Records(features=torch.from_numpy(tokens), labels=labels)
         features = rng.integers(0, LARGEST + 1, (count, *self.shape), dtype=np.uint8)
@@ -126,11 +125,6 @@ class Generated(DeclaredUnits):
         """The labels of records whose labels are numbers; those of a range lie in it, as scaled targets do."""
         numbers = _number_labels_from_features(features)
         return numbers if self.target is None else np.clip(0.5 + numbers / _STDS, 0.0, 1.0)
-
-    @property
-    def _step_between_tokens_of_one_class(self) -> int:
-        """The step between the tokens of one class: each class has tokens of its own, where labels are classes."""
-        return 1 if self.per_position else self.classes
 
 
 def _generate_tokens_of_classes(
