@@ -53,17 +53,9 @@ class Auto:
         if (engine := self._chosen.get(model)) is not None:
             yield engine
         yield self._fused
-        yield from (make() for make in (_import_and_build_opacus_engine, _import_and_build_vmap_engine))
+        from dpsweep.trainers.engines.opacus import Opacus  # it takes seconds, so only where it is needed
 
+        yield Opacus()
+        from dpsweep.trainers.engines.vmap import Vmap
 
-def _import_and_build_opacus_engine() -> Engine:
-    """The Opacus engine, imported only when needed: the import takes seconds."""
-    from dpsweep.trainers.engines.opacus import Opacus
-
-    return Opacus()
-
-
-def _import_and_build_vmap_engine() -> Engine:
-    from dpsweep.trainers.engines.vmap import Vmap
-
-    return Vmap()
+        yield Vmap()

@@ -83,20 +83,13 @@ def is_gradient_algorithm_correct_in_float64(
     model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample
 ) -> bool:
     """The same check for a float64 copy of the model with perturbed weights: zero weights could hide errors."""
-    twin = add_uniform_noise_to_weights(
-        copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED)
-    )
+    twin, generator = copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED)
+    with torch.no_grad():
+        for parameter in trainable_parameters(twin):
+            limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)  # as torch draws initial weights
+            parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
     like = torch.zeros(0, *inputs.shape[1:], dtype=torch.float64 if inputs.is_floating_point() else inputs.dtype)
     return is_gradient_algorithm_correct(twin, like, loss, per_example)
-
-
-def add_uniform_noise_to_weights(model: nn.Module, generator: torch.Generator) -> nn.Module:
-    """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
-    with torch.no_grad():
-        for parameter in trainable_parameters(model):
-            limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
-            parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
-    return model
 
 
 def _are_gradients_close(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -285,7 +285,7 @@ class CustomLayer:
         values, structure = tree_flatten((arguments, options))
         outputs, form = tree_flatten(output)
         tensors = [value for value in values if isinstance(value, Tensor)]
-        places = [place for place, value in enumerate(outputs) if _is_float_tensor(value)]
+        places = [place for place, one in enumerate(outputs) if isinstance(one, Tensor) and one.is_floating_point()]
         if (
             not tensors
             or not places
@@ -313,7 +313,7 @@ class CustomLayer:
         ):
             raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
         parts = [self._per_example_gradients_of_call(call) for call in calls]
-        return {name: DenseGradient(rows=_sum_tensors([part[name] for part in parts])) for name in parts[0]}
+        return {name: DenseGradient(rows=reduce(torch.add, (part[name] for part in parts))) for name in parts[0]}
 
     def _per_example_gradients_of_call(self, call: _ModuleCall) -> dict[str, Tensor]:
         """The gradients [n, ...] of one call by each parameter, each example as its own batch."""
@@ -338,11 +338,3 @@ class CustomLayer:
                 own, call.tensor_arguments, [call.gradients[p] for p in places]
             )
         return {name: gradients_as_rows(values) if values.ndim == 1 else values for name, values in rows.items()}
-
-
-def _is_float_tensor(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
-
-
-def _sum_tensors(values: list[Tensor]) -> Tensor:
-    return values[0] if len(values) == 1 else torch.stack(values).sum(dim=0)

@@ -154,7 +154,10 @@ def build_random_text_classifier(
         raise ValueError(f"Expected model.trained={trained} to be one of {', '.join(CLASSIFIER_PARTS)}.")
     if pooling not in POOLINGS:
         raise ValueError(f"Expected model.pooling={pooling} to be one of {', '.join(POOLINGS)}.")
-    encoder, config = _random_encoder_and_config(architecture)
+    encoder, config = random_network_and_config(architecture, ENCODER)
+    drop_trained_pooler(encoder)
+    if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
+        raise ValueError(f"Expected model.path to be an encoder of texts, got {type(encoder).__name__}.")
     words, longest = int(config.vocab_size), getattr(config, "max_position_embeddings", None)
     if len(shape) != 1 or (longest is not None and not 1 <= shape[0] <= longest):
         raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {longest} words.")
@@ -215,15 +218,6 @@ POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 """From the vectors of words [n, length, width] and a mask of words [n, length] to one vector [n, width] a text."""
 
 
-def _random_encoder_and_config(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
-    """A published architecture with random weights, without dropout, and its configuration."""
-    encoder, config = random_network_and_config(architecture, ENCODER)
-    drop_trained_pooler(encoder)
-    if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
-        raise ValueError(f"Expected model.path to be an encoder of texts, got {type(encoder).__name__}.")
-    return encoder, config
-
-
 def drop_trained_pooler(encoder: nn.Module) -> None:
     """Leaves out the encoder's pooler, if it has weights."""
     if getattr(encoder, _POOLER, None) is not None and any(True for _ in encoder.pooler.parameters()):  # type: ignore[union-attr]
@@ -252,7 +246,10 @@ def build_random_causal_model(
     """
     if trained not in CAUSAL_PARTS:
         raise ValueError(f"Expected model.trained={trained} to be one of {', '.join(CAUSAL_PARTS)}.")
-    network, config = _random_causal_network_and_config(architecture)
+    network, config = random_network_and_config(architecture, CAUSAL)
+    if not hasattr(config, "vocab_size"):
+        raise ValueError(f"Expected model.path to be a language model, got {type(network).__name__}.")
+    network.config.pad_token_id = None  # type: ignore[union-attr]  # padding needs no mask in a causal model, and transformers warns of its lack
     words, longest = int(config.vocab_size), getattr(config, "max_position_embeddings", None)
     if len(shape) != 1 or (longest is not None and not 1 <= shape[0] <= longest):
         raise ValueError(f"Expected dataset.shape={list(shape)} to be [length], at most {longest} tokens.")
@@ -306,15 +303,6 @@ def _require_outputs_ignore_later_tokens(model: CausalModel, length: int) -> Non
             if not difference <= _ROUNDING * logits.abs().max():
                 kind = type(model.network).__name__
                 raise ValueError(f"Expected model.path to be a causal language model: {kind} reads later tokens.")
-
-
-def _random_causal_network_and_config(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
-    """A published architecture with random weights, and its configuration."""
-    network, config = random_network_and_config(architecture, CAUSAL)
-    if not hasattr(config, "vocab_size"):
-        raise ValueError(f"Expected model.path to be a language model, got {type(network).__name__}.")
-    network.config.pad_token_id = None  # type: ignore[union-attr]  # padding needs no mask in a causal model, and transformers warns of its lack
-    return network, config
 
 
 def hf(
