@@ -157,4 +157,6 @@ def _remembered_bound(accountant: Accountant, event: DpEvent, delta: float, adja
         if len(_BOUNDS) >= MOST_KEPT:
             _BOUNDS.clear()
         _BOUNDS[key] = accountant.epsilon(event, delta, adjacency)
+        if not _BOUNDS.get(key, 0.0) >= 0:
+            raise ArithmeticError(f"Expected the bound of {accountant.name} to be a number, got {_BOUNDS.pop(key)}.")
     return _BOUNDS[key]

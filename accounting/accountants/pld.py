@@ -400,8 +400,8 @@ class Pld:
         return Sampled(inner=self.profile(leaf.event, adjacency), rate=leaf.sampling_probability)
 
     def _without_replacement_profile(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> Profile:
-        inner = gaussian_part(leaf.event, adjacency)[0]
-        if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
+        inner, others = gaussian_part(leaf.event, adjacency)
+        if adjacency is not Adjacency.REPLACE_ONE or others or len(inner) != 1 or inner[0].count != 1:
             raise self._refusal(leaf, adjacency)
         if inner[0].noise_multiplier == 0:
             return Everything()

@@ -203,8 +203,8 @@ class Rdp:
         return renyi.poisson_sampled_curve(leaf.sampling_probability, np.array(self.orders), inner_curve_at_orders)
 
     def _without_replacement_curve(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> renyi.Curve:
-        inner = gaussian_part(leaf.event, adjacency)[0]
-        if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
+        inner, others = gaussian_part(leaf.event, adjacency)
+        if adjacency is not Adjacency.REPLACE_ONE or others or len(inner) != 1 or inner[0].count != 1:
             raise UnsupportedEvent(
                 f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
             )

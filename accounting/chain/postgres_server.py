@@ -198,6 +198,7 @@ class PostgresSession:
 
         Statements after it see what the writer before has committed: each has a view of its own.
         """
+        self.run("SET LOCAL synchronous_commit = on")  # a role or a database may have it off
         self.run(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
         self.run("SELECT pg_advisory_xact_lock('pg_class'::regclass::int, 'entries'::regclass::int)")
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
     from dpsweep.accounting.upper_bounds import Opinions
 
 ADDITION = Addition()
+
+FIELDS = frozenset(one.name for one in fields(Charged))
+"""What the ledger says of a charge, so that no further fact is called like it."""
 
 
 class Ledger:
@@ -228,6 +231,8 @@ class Ledger:
         own, opened = rule_from_config(rule), self.statement(account, plan="")
         if any(map(shortfall.is_of_earlier_version, self._charges_on_account(account))):
             shortfall.require_paid_charges(self.statement(account))
+        if own.hides_losers and (len(trials), spares) != (1, 0):
+            raise ValueError(f"Expected one attempt at a search by {own.name}, got {len(trials)} and {spares} spares.")
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
         total = opinions.total_variation(event, opened.budget.adjacency)
@@ -243,7 +248,7 @@ class Ledger:
             points=charged_points(points),
             prices=PRICES,
             record={
-                **record,
+                **{key: value for key, value in record.items() if key not in FIELDS},
                 **quote.to_record(),
                 **({} if total is None else {"total_variation": total}),
                 "rule": {**rule, "name": own.name},
@@ -388,7 +393,7 @@ class Ledger:
     @contextmanager
     def _write_transaction_creating_ledger(self, account: str) -> Iterator[Lines]:
         """A transaction on a ledger, created if missing unless another one lay at its place."""
-        if not (account and account.isprintable()):
+        if not (account and account.isprintable()) or "/" in account:
             raise BadInput(f"Expected account={account!r} to be a name.")
         self._chain.create_if_missing()
         with self._chain.write_transaction() as lines:

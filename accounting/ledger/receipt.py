@@ -99,7 +99,7 @@ class Receipt(Stored):
                 f"The receipt of attempt {receipt.attempt} at trial {trial} is void: the sweep was launched again "
                 "since, in this folder or in a copy of it. The same command issues a new receipt where one is due."
             )
-        place = store.trial_place_from_files_folder(files)
+        place = TrialPlace(files=files, record=store.trial_record_folder(trial))
         make_private_folder_durably(place.record)
         for folder in (place.files, place.record):
             try:

@@ -19,8 +19,10 @@ batch), and no price covers it: only the curator may read the marks, like the re
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -141,12 +143,23 @@ class StepLog:
         return replace(self, scored=True)
 
     def _append_line(self, line: str) -> None:
-        """Appends a line and flushes it to the disk; an attempt's first line creates the file."""
+        """Appends a line and flushes it to the disk; an attempt's first line creates the file.
+
+        It follows the line that this process has seen, under a lock: of two processes at one attempt one goes on.
+        """
         path = _marks_path(self.place.record, self.attempt)
         with turn_file_errors_into_refusal(ContractBroken, f"Nothing runs that was not marked in {path} before"):
-            append_bytes(path, line.encode(), create=not self.marked)
-            if not self.marked:
-                flush_folder(path.parent)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(folder, fcntl.LOCK_EX)
+                if self.marked and _read_marks(path)[:2] != (self.marked, False):
+                    raise ContractBroken(f"Attempt {self.attempt} goes on in another process: nothing more runs here.")
+                append_bytes(path, line.encode(), create=not self.marked)
+                if not self.marked:
+                    flush_folder(path.parent)
+            finally:
+                os.close(folder)
 
 
 def number_of_priced_steps(trial: Trial) -> int:
