@@ -64,7 +64,6 @@ OPEN = {
     "policy": {"kind": "addition"},
 }
 OTHERS: dict[str, tuple[str, Any]] = {
-    "a checkpoint of no plan": ("checkpoint", KINDS["checkpoint"].examples()[0] | {"plan": math.inf}),
     "a threshold in words": ("draw", DRAW | {"threshold": "0.5"}),
     "a threshold that is none": ("draw", DRAW | {"threshold": None}),
     "a threshold that is no number": ("draw", DRAW | {"threshold": math.nan}),

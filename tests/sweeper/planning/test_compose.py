@@ -282,6 +282,7 @@ def test_a_thousand_points_take_seconds(
 )
 def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str) -> None:
     line = ["dataset=cifar10", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "privacy.noise_multiplier=2"]
+    line += ["sampler.batch_size=2000"]
     light = [] if choice.startswith("accountant") else ["accountant=rdp", "accountant.witnesses=[]"]
     more = {
         "tuning=public": ["tuning.sweep=0123abcd"],
