@@ -231,7 +231,7 @@ class Ledger:
         own, opened = rule_from_config(rule), self.statement(account, plan="")
         if any(map(shortfall.is_of_earlier_version, self._charges_on_account(account))):
             shortfall.require_paid_charges(self.statement(account))
-        if own.hides_losers and (len(trials), spares) != (1, 0):
+        if own.draws_in_secret and (len(trials), spares) != (1, 0):
             raise ValueError(f"Expected one attempt at a search by {own.name}, got {len(trials)} and {spares} spares.")
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)

@@ -282,12 +282,16 @@ def _check_search_class(plan: Plan) -> type[PlannedSearch]:
 def _require_same_records(plan: Plan) -> None:
     """Raises `BadInput` unless all runs read the account's data set, cut in one way: the price takes it for granted.
 
-    A record that one run trained on and another one scored would be in two populations.
+    A record that one run trained on and another one scored would be in two populations. A final run on a part of its
+    own may hold out others.
     """
     cuts = {json.dumps(_settings_of_records(trial.config), sort_keys=True) for trial in plan.all_runs}
-    dataset, privacy = plan.trials[0].config["dataset"], plan.trials[0].config["privacy"]
-    named = dataset.get("name", plan.account), dataset.get("unit", plan.unit), privacy["unit"], privacy["adjacency"]
-    if len(cuts) > 1 or named != (plan.account, plan.unit, plan.unit, plan.adjacency):
+    parts = {json.dumps(trial.config.get("part")) for trial in plan.all_runs}
+    sets = {json.dumps(trial.config.get("dataset"), sort_keys=True) for trial in plan.all_runs}
+    dataset, privacy = (plan.trials[0].config.get(name, {}) for name in ("dataset", "privacy"))
+    units = dataset.get("unit", plan.unit), privacy.get("unit", plan.unit)
+    named = dataset.get("name", plan.account), *units, privacy.get("adjacency", plan.adjacency)
+    if len(cuts) > len(parts) or len(sets) > 1 or named != (plan.account, plan.unit, plan.unit, plan.adjacency):
         raise BadInput(
             f"Expected all runs of a plan to read the records of {plan.account} by one declaration: dataset, "
             "privacy.adjacency and the records that a score holds out are no axes. Run a sweep for each."
@@ -296,8 +300,9 @@ def _require_same_records(plan: Plan) -> None:
 
 def _settings_of_records(config: Mapping[str, Any]) -> list[Any]:
     """What determines which records there are, and which of them are held out."""
-    score = {key: value for key, value in config["score"].items() if key in (KIND, "_target_", "fraction")}
-    return [config["dataset"], score, config["privacy"]["adjacency"], config["privacy"]["unit"]]
+    score, privacy = config.get("score", {}), config.get("privacy", {})
+    held_out = {key: value for key, value in score.items() if key in (KIND, "_target_", "fraction")}
+    return [held_out, config.get("part"), privacy.get("adjacency"), privacy.get("unit")]
 
 
 def _search_properties(plan: Plan) -> Search:
