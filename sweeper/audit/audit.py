@@ -117,9 +117,8 @@ def attack_one_training(
     from dpsweep.trainers.engines.interface import trainable_parameters
     from dpsweep.trainers.randomness import secret_streams
 
-    config = generated_config(trial.config)
     run = make_training_run(trial.config, declaration_from_config(trial.config))
-    size = sum(one.numel() for one in trainable_parameters(make_model(config, "audit")))
+    size = sum(one.numel() for one in trainable_parameters(make_model(generated_config(trial.config), "audit")))
     most = size if Adjacency(plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE else min(size, run.train_records)
     rounds = min(-(-canaries // most), max(1, MOST_STEPS // run.steps))
     coins = [rng.random(min(most, canaries // rounds)) < 0.5 for _ in range(rounds)]
@@ -207,8 +206,7 @@ def few_records(data: Split, sampler: Any, plan: Plan) -> Split:
     """The split with few units of each part; with all training units where neighbours have the same number of them."""
     train = data.train
     if Adjacency(plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
-        declared = train.number_of_units
-        train = first_units(train, max(UNITS, -(-BATCH * declared // sampler.batch_size)))
+        train = first_units(train, max(UNITS, -(-BATCH * train.number_of_units // sampler.batch_size)))
     parts = [None if part is None else first_units(part, UNITS) for part in (data.holdout, data.test)]
     return replace(data, train=train, holdout=parts[0], test=parts[1])
 
