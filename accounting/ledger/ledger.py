@@ -393,7 +393,7 @@ class Ledger:
     @contextmanager
     def _write_transaction_creating_ledger(self, account: str) -> Iterator[Lines]:
         """A transaction on a ledger, created if missing unless another one lay at its place."""
-        if not (account and account.isprintable()) or "/" in account:
+        if not (account and account.isprintable()) or ".." in account.split("/"):
             raise BadInput(f"Expected account={account!r} to be a name.")
         self._chain.create_if_missing()
         with self._chain.write_transaction() as lines:

@@ -61,9 +61,12 @@ def require_paid_events(charge: Charged, starts: Sequence[Started], declared: De
             raise _not_paid(first)
         for trial in first:
             further.remove(trial)
-    if further and not _has_point_for_each(
-        [run for one in (*named, *map(declared.__getitem__, further)) for run in one], points
-    ):
+    events = [run for trial in further for run in declared[trial]]
+    if points and _are_named_together(named, points):
+        points = [(points[0][0], 0)]
+    else:
+        events = [run for one in named for run in one] + events
+    if further and not _has_point_for_each(events, points):
         raise _not_paid(further)
 
 
@@ -77,8 +80,13 @@ def _not_paid(names: Iterable[str]) -> ContractBroken:
 def _are_named_runs_paid(runs: Sequence[Sequence[PlanEvent]], points: Sequence[tuple[PlanEvent, int]]) -> bool:
     named = [event for one in runs for event in one]
     priced = _number_of_accesses(point for point, count in points for _ in range(count))
-    shared = len(points) == 1 and all(runs) and _are_on_shared_batches(named, points[0][0])
-    return shared or (all(runs) and _number_of_accesses(named) <= priced)
+    return all(runs) and (_number_of_accesses(named) <= priced or _are_named_together(runs, points))
+
+
+def _are_named_together(runs: Sequence[Sequence[PlanEvent]], points: Sequence[tuple[PlanEvent, int]]) -> bool:
+    """Whether several runs are together the one point of runs on shared batches."""
+    named = [event for one in runs for event in one]
+    return len(points) == 1 and len(runs) > 1 and all(runs) and _are_on_shared_batches(named, points[0][0])
 
 
 def _has_point_for_each(runs: Sequence[PlanEvent], points: Sequence[tuple[PlanEvent, int]]) -> bool:
