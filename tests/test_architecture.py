@@ -292,7 +292,7 @@ def test_what_decides_a_charge_is_no_larger_than_it_has_become() -> None:
     assert {name: number for name, number in size.items() if number > CORE[name]} == {}
 
 
-SIZE = {"bare lines": 41_196, "files": 407, "functions": 4_866}
+SIZE = {"bare lines": 41_197, "files": 407, "functions": 4_867}
 """What the product has come to. Whoever raises a number says in the commit what is added, and what goes for it."""
 
 

@@ -124,7 +124,7 @@ class AdmittedSecretDraw(AdmittedSearch):
         record = self.search_of_plan.private_record_of_draw(stored)
         if stored.attempt > ledger.attempts_of_plan(plan.account, plan.id).started[plan.id]:
             record.store_digest_of_draw(folder.draw_path)
-            self._record_start_of_search_attempt()
+            _record_start_of_search_attempt(self.search_of_plan, self.ledger)
         _record_ends_of_search_attempts(plan, ledger, stored.attempt)
         log = HiddenSearchLog(
             search=self.search_of_plan, stored=stored, receipt=_receipt_of_whole_search(plan, ledger, stored)
@@ -191,15 +191,16 @@ class AdmittedSecretDraw(AdmittedSearch):
             ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
             charge_account(ledger, priced, ways, reason, self.search_of_plan.names_of_attempts_to_charge)
         if lost:
-            self._record_start_of_search_attempt()
+            _record_start_of_search_attempt(self.search_of_plan, self.ledger)
         folder.create_folder()
         stored.write(folder.draw_path)
         return stored
 
-    def _record_start_of_search_attempt(self) -> None:
-        """Records the start of the next attempt at the search."""
-        plan, declared = self.plan, self.search_of_plan.declared_events(())
-        self.ledger.record_starts_and_return_receipts(plan.account, plan=plan.id, trials=[plan.id], declared=declared)
+
+def _record_start_of_search_attempt(search: SecretDraw, ledger: Ledger) -> None:
+    """Records the start of the next attempt at the search."""
+    plan, declared = search.plan, search.declared_events(())
+    ledger.record_starts_and_return_receipts(plan.account, plan=plan.id, trials=[plan.id], declared=declared)
 
 
 def _record_ends_of_search_attempts(plan: Plan, ledger: Ledger, last: int) -> None:

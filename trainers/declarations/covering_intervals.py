@@ -282,9 +282,12 @@ def _largest_value_that_is_too_small(log_tail: Callable[[float], float], log_lev
     if observed <= 2 * LEAST or log_tail(LEAST) > log_level:
         return 0.0
     low, high = int((1 - min(1.0, observed)) / TOLERANCE), round((1 - LEAST) / TOLERANCE)
-    rest = first_within(
-        lambda rest: math.exp(log_tail(1 - rest * TOLERANCE) - log_level), 1.0, low, high, low, stride=(high - low) / 50
-    )
+
+    def excess(rest: int) -> float:
+        share = 1 - rest * TOLERANCE  # so near the observed one no bound is below 1
+        return math.exp((log_tail(share) if share <= min(1.0, observed) - 2 * LEAST else 0.0) - log_level)
+
+    rest = first_within(excess, 1.0, low, high, low, stride=(high - low) / 50)
     return 0.0 if rest is None else 1 - rest * TOLERANCE
 
 
