@@ -275,7 +275,7 @@ def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
 
-CORE = {"files": 60, "lines": 11_337}
+CORE = {"files": 60, "lines": 11_340}
 """What has to be read to know that nothing is charged below its price: the ledger, all that it loads, and the rules."""
 
 
@@ -292,7 +292,7 @@ def test_what_decides_a_charge_is_no_larger_than_it_has_become() -> None:
     assert {name: number for name, number in size.items() if number > CORE[name]} == {}
 
 
-SIZE = {"bare lines": 41_197, "files": 407, "functions": 4_867}
+SIZE = {"bare lines": 41_199, "files": 407, "functions": 4_867}
 """What the product has come to. Whoever raises a number says in the commit what is added, and what goes for it."""
 
 

@@ -296,7 +296,8 @@ class Ledger:
                 entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)
                 own.starts[trial, attempt] = body
                 receipts.append(Receipt.from_entry(entry, body))
-            for entry in own.charges:
+            paid_by = {receipt.charge for receipt in receipts}
+            for entry in (entry for entry in own.charges if entry.digest in paid_by):
                 starts = [body for body in own.starts.values() if body.charge == entry.digest]
                 require_paid_events(require_plan_charge_body(entry), starts, declared)
         return tuple(receipts)

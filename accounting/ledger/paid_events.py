@@ -17,6 +17,7 @@ from dataclasses import replace
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import (
+    FINAL,
     DpEvent,
     PlanEvent,
     are_same_events,
@@ -99,7 +100,7 @@ def _has_point_for_each(runs: Sequence[PlanEvent], points: Sequence[tuple[PlanEv
     free, finals = [count for _, count in narrow_first], 1
     for run in runs:
         places = [place for place, (point, _) in enumerate(narrow_first) if _is_part_of(run, point)]
-        if finals and places and run.final is not None:
+        if finals and places and all(name.startswith(FINAL) for name, _ in _accesses(run)) and run.final is not None:
             finals = 0
         elif place := next((place + 1 for place in places if free[place]), None):
             free[place - 1] -= 1

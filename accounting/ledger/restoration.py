@@ -165,7 +165,8 @@ def _starts_of_paid_attempts(attempts: Attempts) -> Iterator[Started]:
         first = attempts.started[trial] + 1
         for attempt in range(first, first + count):
             charge = attempts.charge_entry_covering_attempt(trial, attempt).digest
-            yield Started(trial=trial, attempt=attempt, charge=charge)
+            attempts.starts[trial, attempt] = Started(trial=trial, attempt=attempt, charge=charge)
+            yield attempts.starts[trial, attempt]
 
 
 def _put_aside_damaged_file(chain: Chain, mirrors: tuple[Mirror, ...]) -> Iterator[str]:

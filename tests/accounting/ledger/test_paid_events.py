@@ -11,6 +11,8 @@ import pytest
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, gaussian, no_access, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import append_line_with_balance
+from dpsweep.accounting.ledger.bodies import Started
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import priced_events_of_runs
 from tests.charges import NOTHING, PANEL
@@ -128,6 +130,22 @@ def test_a_final_run_is_the_one_that_a_point_has(ledger: Ledger) -> None:
     refused(ledger, ("f",), **final, f=COSTLY)
     refused(ledger, ("g",), **final, g=CHEAP)
     assert start(ledger, ("f",), **final, f=PlanEvent(training=no_access(), final=COSTLY)) == 1
+
+
+def test_a_run_with_a_final_run_takes_no_final_runs_place(ledger: Ledger) -> None:
+    charge(ledger, [replace(COSTLY, final=CHEAP), replace(CHEAP, final=CHEAP)], ("a",), "final", 1)
+    refused(ledger, ("a", "b"), a=replace(COSTLY, final=CHEAP), b=COSTLY)
+
+
+def test_what_a_restoration_used_up_stops_no_later_charge(ledger: Ledger) -> None:
+    """Its start lines declare nothing."""
+    charge(ledger, [CHEAP], ("a",))
+    paid = ledger.attempts_of_plan("digits", "p").charges[0].digest
+    with ledger._write_transaction_on_open_account("digits") as (lines, balance):
+        used = Started(trial="a", attempt=1, charge=paid)
+        append_line_with_balance(lines, "digits", used, plan="p", before=balance)
+    charge(ledger, [CHEAP], ("a",))
+    assert start(ledger, ("a",), a=CHEAP) == 1
 
 
 def test_a_hidden_search_has_the_points_that_were_charged(ledger: Ledger) -> None:
