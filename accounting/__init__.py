@@ -17,32 +17,26 @@ from typing import Any
 _HOMES = {
     "accountants.interface": "Accountant",
     "lower_bounds.lower_bound": "lower_bound",
+    "lower_bounds.selection_attack": "chance_to_draw_best_share",
     "pricing.calibration": "calibrate_noise largest_affordable_count",
-    "selection.best_of_grid": "BestOfGrid",
-    "selection.composition": "Composition Public",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
     "non_private no_access output_perturbation poisson_gaussian random_stopping repeat poisson_sampled best_of_tries "
     "random_allocation step_on_shared_subsample shuffled_gaussian truncated_poisson_gaussian "
     "without_replacement_gaussian worst_of_events",
-    "selection.final_run": "Final",
     "events.dp_accounting_events": "from_dp_accounting",
     "guarantee": "Adjacency Guarantee",
     "ledger.ledger": "Ledger",
-    "selection.median_of_repeats": "MedianOfRepeats",
-    "selection.noisy_max": "NoisyMax",
     "accountants.pld": "Pld",
-    "pricing.panel": "Panel",
+    "pricing.panel": "Panel Quote",
     "pricing.price": "EventPrice gaussian_mu price",
     "pricing.rule_prices": "Offer cheapest_offer_showing_results offer_of_each_rule",
-    "selection.private_selection": "PoissonSelection PrivateSelection",
     "accountants.prv": "Prv",
-    "selection.random_stopping": "RandomStopping",
     "profiles.selection_envelope": "profile_of_best_try",
     "accountants.rdp": "Conversion Rdp",
-    "selection.subsampled": "Subsampled",
-    "selection.threshold": "Threshold",
-    "events.trial_counts": "Capped EachPoint Fixed NegativeBinomial Poisson Stopping chance_to_draw_best_share",
-    "upper_bounds": "Quote upper_bound",
+    "events.trial_counts": "Capped EachPoint NegativeBinomial Poisson Stopping",
+    "selection.rules": "BestOfGrid Composition Final MedianOfRepeats NoisyMax PoissonSelection PrivateSelection Public "
+    "RandomStopping Subsampled Threshold",
+    "upper_bounds": "upper_bound",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -1,88 +1,48 @@
 """Stored values: frozen dataclasses and their JSON form, in both directions, by the annotations of their fields.
 
-A stored class is a frozen dataclass below `Stored`; its annotations say all that there is to say. The form is an object
-with a key for each field. A type says what is read: `int`, `float` (finite, kept in its own type, as identities are
-hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enum, a `Literal`, `tuple[X, ...]` and
-`Mapping[str, X]`, another dataclass, or one of several `Tagged` ones: a union of them, or their common base class.
-`Annotated[X, ...]` adds to a type:
+The form is an object with a key for each field. A field's type is `int`, `float` (finite, kept in its own type, as
+identities are hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enum, a `Literal`,
+`tuple[X, ...]` or `Mapping[str, X]`, another dataclass, or one of several `Tagged` ones: a union, or their common base
+class. `Annotated[X, ...]` adds to a type:
 
-* a check, a function of a name and a value that raises (`accounting/validation.py`). It holds whenever a value is made,
-  whoever makes it, and for each item of a tuple or mapping of that type; it is not asked about None;
-* a `StoredForm`, for a value that is stored in another way than its type says;
-* a `KeyPlace`, for a field that is stored elsewhere than under its name.
+* a check (`accounting/validation.py`), of each value that anybody makes and each item of a tuple or mapping, but None;
+* `Read`, for a value that is read in another way;
+* `OMITTED`, for a field that is left out at its default: one that a class gains later changes no earlier form;
+* `BESIDE`, for a field whose own keys lie beside those of the others: it is given what they leave.
 
-Invariants: a form says exactly what its class has fields for. A missing key, an unknown key, another type and a number
-that no field admits raise ValueError or TypeError with one sentence, which `accounting/validation.py` completes with
-the name of the file. Reading calls nothing but the class and its checks.
+Invariants: a missing key, an unknown key, another type and a number that no field admits raise ValueError or TypeError
+with one sentence. Reading calls nothing but the class and its checks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
-from enum import Enum, auto
+from enum import Enum
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from dpsweep.accounting.durable_files import replace_infinities_by_words
+from dpsweep.accounting import validation
 from dpsweep.accounting.errors import BadInput, DpsweepError
-from dpsweep.accounting.validation import (
-    DAMAGE,
-    bound,
-    count,
-    exception_as_short_line,
-    fraction,
-    non_negative,
-    positive_int,
-    require_bool,
-    require_finite_number,
-    require_integer,
-    require_json_object,
-    require_list,
-    require_number_between,
-    require_text,
-    share,
-)
+from dpsweep.accounting.validation import Check, require_json_object
 
 Value = TypeVar("Value")
-Check = Callable[[str, Any], object]
 
 UNIONS = (Union, UnionType)
-
-TYPE = "type"
-"""The key of the class's name, where a field may hold one of several classes."""
-
-
-class KeyPlace(Enum):
-    """Where a field is stored, if not under its name."""
-
-    OMITTED = auto()
-    """Under its name, but left out at its default: so a field that a class gains later changes no earlier form."""
-
-    INLINE = auto()
-    """The keys of the value's own form lie beside those of the other fields."""
-
-    REST = auto()
-    """A mapping, the last field: all keys that no other field has."""
+OMITTED, BESIDE = "omitted", "beside"
+TYPE, KIND = "type", "kind"  # the keys of a class's name, and of a tag, where names may change
+WORD = "infinity"  # the stored form of an infinite amount; `float` reads it
 
 
-OMITTED, INLINE, REST = KeyPlace.OMITTED, KeyPlace.INLINE, KeyPlace.REST
+class Read(NamedTuple):
+    """How a value is read, from its name and its form."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class StoredForm:
-    """How a value is stored: `read` takes its name and its form, `write` gives its form.
-
-    `keys` are those of the form of an `INLINE` value.
-    """
-
-    read: Callable[[str, Any], Any]
-    write: Callable[[Any], Any] = lambda value: value.to_json()
-    keys: Callable[[], tuple[str, ...]] = tuple
+    read: Check
 
 
 class Checked:
@@ -115,13 +75,14 @@ class Tagged(Stored):
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Self:
         """Reads the form of one of this class's subclasses, or, if it has none, of this class."""
-        value: Self = _read_by_tag(cls.__subclasses__() or [cls], cls.__name__, form)
+        value: Self = _read_one_of(cls.__subclasses__() or [cls], cls.__name__, form)
         return value
 
 
 def to_json(value: Any) -> dict[str, Any]:
     """The form of a dataclass.
 
+    >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Step(Stored):
     ...     number: Count
@@ -133,35 +94,63 @@ def to_json(value: Any) -> dict[str, Any]:
     ValueError: Expected number=-3 >= 0.
     """
     form: dict[str, Any] = {}
-    for field in _fields_of_class(value.__class__):
+    for field in _fields(value.__class__):
         own = getattr(value, field.name)
-        if field.place in (INLINE, REST):
-            form = field.form.write(own) | form
-        elif field.place is not OMITTED or own != field.default:
-            form[field.name] = field.form.write(own)
+        if BESIDE in field.extras:
+            form = plain(own) | form
+        elif OMITTED not in field.extras or own != field.default:
+            form[field.name] = plain(own)
     return form
 
 
+def plain(value: Any) -> Any:
+    """A value in plain JSON, with each infinity as a word.
+
+    >>> plain({"epsilon": math.inf, "parts": (1.0, math.inf)})
+    {'epsilon': 'infinity', 'parts': [1.0, 'infinity']}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Decimal):
+        return str(value)
+    if is_dataclass(value):  # its own half may also say what follows from its fields
+        return value.to_json() if hasattr(value, "to_json") else to_json(value)
+    return WORD if isinstance(value, float) and value == math.inf else value
+
+
 def from_json(kind: type[Value], form: Any) -> Value:
-    """The value of a class in a form; raises ValueError or TypeError unless the form says exactly that."""
+    """The value of a class that a form says; raises ValueError or TypeError if it says less, or more."""
     rest = dict(require_json_object(kind.__name__, form))
     values: dict[str, Any] = {}
-    for field in _fields_of_class(kind):  # type: ignore[arg-type]
-        if field.place is REST:
-            values[field.name], rest = field.form.read(field.name, rest), {}
-        elif field.place is INLINE:
-            inner = {key: rest.pop(key) for key in rest.keys() & field.form.keys()}
-            values[field.name] = field.form.read(field.name, inner)
+    beside = None
+    for field in _fields(kind):  # type: ignore[arg-type]
+        if BESIDE in field.extras:
+            beside = field
         elif field.name in rest:
-            values[field.name] = field.form.read(field.name, rest.pop(field.name))
-        elif field.place is not OMITTED:
+            values[field.name] = field.read(field.name, rest.pop(field.name))
+        elif OMITTED not in field.extras:
             raise ValueError(f"Expected {field.name} of {kind.__name__} to be there.")
-    if rest:
+    if beside is not None:
+        values[beside.name] = beside.read(beside.name, rest)
+    elif rest:
         raise ValueError(f"Expected {min(rest)} to be left out: a stored {kind.__name__} has no such field.")
     value = kind(**values)
     if getattr(kind, "__post_init__", None) is not Checked.__post_init__:  # which has checked all
         check_fields(value)
     return value
+
+
+def read_kind(kinds: Mapping[str, type[Value]], name: str, form: Any, key: str = KIND) -> tuple[type[Value], Any]:
+    """The class whose tag a form has under a key, and the form of its fields; raises ValueError for any other tag."""
+    rest = dict(require_json_object(name, form))
+    tag = rest.pop(key, None)
+    if not isinstance(tag, str) or tag not in kinds:
+        raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(kinds))}.")
+    return kinds[tag], rest
 
 
 def parse_json_file_or_none(
@@ -172,124 +161,92 @@ def parse_json_file_or_none(
         return read(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, *DAMAGE) as cause:
-        raise error(f"Expected {path} to be whole and readable, got {exception_as_short_line(cause)}.") from cause
+    except (OSError, *validation.DAMAGE) as cause:
+        got = validation.exception_as_short_line(cause)
+        raise error(f"Expected {path} to be whole and readable, got {got}.") from cause
 
 
 def check_fields(value: Any) -> None:
     """Raises ValueError or TypeError unless every field may have its value."""
-    for field in _fields_of_class(value.__class__):
+    for field in _fields(value.__class__):
         for check in field.checks:
             check(field.name, getattr(value, field.name))
 
 
 class _Field:
-    """A field of a stored class; its form is asked for only where it is stored."""
-
     def __init__(self, one: Field[Any], annotation: Any) -> None:
-        places = (extra for extra in _type_and_extras(annotation)[1] if isinstance(extra, KeyPlace))
-        self.name = one.name
-        self.place = next(places, None)
+        self.name, self.annotation, self.extras = one.name, annotation, _parts(annotation)[1]
         self.default = one.default if one.default_factory is MISSING else one.default_factory()
-        self.checks = _checks_of_annotation(annotation)
-        self.annotation = annotation
+        self.checks = _checks(annotation)
 
     @cached_property
-    def form(self) -> StoredForm:
-        """How its value is stored."""
-        return _form_of_annotation(self.annotation)
+    def read(self) -> Check:  # asked for only where the value is stored
+        return _reader(self.annotation)
 
 
 @cache
-def _fields_of_class(kind: Any) -> tuple[_Field, ...]:
+def _fields(kind: Any) -> tuple[_Field, ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_Field(one, hints[one.name]) for one in fields(kind))
 
 
-def _type_and_extras(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type, and what `Annotated` adds to it."""
+def _parts(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return (annotation.__origin__, annotation.__metadata__) if get_origin(annotation) is Annotated else (annotation, ())
 
 
-def _checks_of_annotation(annotation: Any) -> list[Check]:
-    """The checks of a value of this type, and of what it holds; none of them is asked about None."""
-    plain, extras = _type_and_extras(annotation)
+def _checks(annotation: Any) -> list[Check]:
+    kind, extras = _parts(annotation)
     checks = [extra for extra in extras if callable(extra)]
-    for check in (check for argument in get_args(plain) for check in _checks_of_annotation(argument)):
-        checks.append(check if get_origin(plain) in UNIONS else partial(_check_each_element, check))
-    return [partial(_run_check_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
+    for check in (check for argument in get_args(kind) for check in _checks(argument)):
+        checks.append(check if get_origin(kind) in UNIONS else partial(_check_each, check))
+    return [partial(_check_unless_none, check) for check in checks] if NoneType in get_args(kind) else checks
 
 
-def _run_check_unless_none(check: Check, name: str, value: Any) -> None:
+def _check_unless_none(check: Check, name: str, value: Any) -> None:
     if value is not None:
         check(name, value)
 
 
-def _check_each_element(check: Check, name: str, values: Any) -> None:
+def _check_each(check: Check, name: str, values: Any) -> None:
     for value in values.values() if isinstance(values, Mapping) else values:
         check(name, value)
 
 
-def _form_of_annotation(annotation: Any) -> StoredForm:
-    """How a value of this type is stored."""
-    plain, extras = _type_and_extras(annotation)
-    origin, arguments = get_origin(plain), get_args(plain)
-    if stated := next((extra for extra in extras if isinstance(extra, StoredForm)), _FORMS.get(plain)):
+def _reader(annotation: Any) -> Check:
+    kind, extras = _parts(annotation)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if stated := next((extra.read for extra in extras if isinstance(extra, Read)), _READERS.get(kind)):
         return stated
     if origin in UNIONS:
         kinds = [one for one in arguments if one is not NoneType]
-        one = _form_of_annotation(kinds[0]) if len(kinds) == 1 else StoredForm(read=partial(_read_by_tag, kinds))
-        return StoredForm(
-            read=lambda name, stored: None if stored is None and NoneType in arguments else one.read(name, stored),
-            write=lambda value: None if value is None else one.write(value),
-        )
+        one = _reader(kinds[0]) if len(kinds) == 1 else partial(_read_one_of, kinds)
+        return lambda name, form: None if form is None and NoneType in arguments else one(name, form)
     if origin is tuple:
-        one = _form_of_annotation(arguments[0] if arguments else Literal[()])
-        return StoredForm(
-            read=lambda name, stored: tuple(one.read(name, item) for item in require_list(name, stored)),
-            write=lambda value: [one.write(item) for item in value],
-        )
+        one = _reader(arguments[0] if arguments else Literal[()])
+        return lambda name, form: tuple(one(name, item) for item in validation.require_list(name, form))
     if origin is Mapping:
-        one = _form_of_annotation(arguments[1])
-        return StoredForm(
-            read=lambda name, stored: {
-                key: one.read(name, item) for key, item in require_json_object(name, stored).items()
-            },
-            write=lambda value: {key: one.write(item) for key, item in value.items()},
-        )
+        one = _reader(arguments[1])
+        return lambda name, form: {key: one(name, item) for key, item in require_json_object(name, form).items()}
     if origin is Literal:
-        return _form_of_choices({one: one for one in arguments})
-    if isinstance(plain, type) and issubclass(plain, Enum):
-        return _form_of_choices({one.value: one for one in plain})
-    if is_dataclass(plain):  # its own halves may also say what follows from its fields
-        kind: Any = plain
-        read = getattr(kind, "from_json", None) or partial(from_json, kind)
-        return StoredForm(
-            read=lambda name, stored: read(require_json_object(name, stored)),
-            write=getattr(kind, "to_json", to_json),
-            keys=lambda: tuple(field.name for field in fields(kind)),
-        )
-    raise TypeError(f"Expected {plain} to be a type that can be stored.")
+        return partial(_read_choice, {one: one for one in arguments})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return partial(_read_choice, {one.value: one for one in kind})
+    if is_dataclass(kind):
+        whole: Any = getattr(kind, "from_json", None) or partial(from_json, kind)  # type: ignore[arg-type]
+        return lambda name, form: whole(require_json_object(name, form))
+    raise TypeError(f"Expected {kind} to be a type that can be stored.")
 
 
-def _form_of_choices(choices: Mapping[Any, Any]) -> StoredForm:
-    def read_choice(name: str, stored: Any) -> Any:
-        for form, value in choices.items():
-            if type(stored) is type(form) and stored == form:
-                return value
-        raise ValueError(f"Expected {name}={stored!r} to be one of {', '.join(map(str, choices))}.")
-
-    forms = {value: form for form, value in choices.items()}
-    return StoredForm(read=read_choice, write=lambda value: forms.get(value, value))
+def _read_choice(choices: Mapping[Any, Any], name: str, form: Any) -> Any:
+    for one, value in choices.items():
+        if type(form) is type(one) and form == one:
+            return value
+    raise ValueError(f"Expected {name}={form!r} to be one of {', '.join(map(str, choices))}.")
 
 
-def _read_by_tag(kinds: Sequence[type], name: str, stored: Any) -> Any:
-    form = dict(require_json_object(name, stored))
-    tag = form.pop(TYPE, None)
-    for kind in kinds:
-        if kind.__name__ == tag:
-            return from_json(kind, form)
-    raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(kind.__name__ for kind in kinds))}.")
+def _read_one_of(kinds: Iterable[type[Any]], name: str, form: Any) -> Any:
+    kind, rest = read_kind({kind.__name__: kind for kind in kinds}, name, form, TYPE)
+    return from_json(kind, rest)
 
 
 def shortest_decimal_of_float(value: float) -> Decimal:
@@ -299,62 +256,28 @@ def shortest_decimal_of_float(value: float) -> Decimal:
 
 def require_nonnegative_amount(name: str, value: object) -> Decimal:
     """A stored amount of a charge or a balance; never negative, since no charge gives back."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    amount = Decimal(value) if isinstance(value, str) else shortest_decimal_of_float(value)
-    if amount.is_nan() or not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
-        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    return amount
+    if not isinstance(value, bool) and isinstance(value, (int, float, str)):
+        amount = Decimal(value) if isinstance(value, str) else shortest_decimal_of_float(value)
+        if not amount.is_nan() and amount >= 0 and (amount.is_infinite() or amount.adjusted() <= 308):
+            return amount
+    raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
 
 
-def _form_without_conversion(check: Check) -> StoredForm:
-    """A value that is its own form: what was read keeps its type, as identities are hashes of what was stored."""
-
-    def read_unchanged(name: str, stored: Any) -> Any:
-        check(name, stored)
-        return stored
-
-    return StoredForm(read=read_unchanged, write=lambda value: value)
-
-
-_FORMS: Mapping[Any, StoredForm] = {
-    Any: _form_without_conversion(lambda name, stored: None),
-    int: _form_without_conversion(require_integer),
-    float: _form_without_conversion(require_finite_number),
-    str: _form_without_conversion(require_text),
-    bool: _form_without_conversion(require_bool),
-    Decimal: StoredForm(read=require_nonnegative_amount, write=str),
+_READERS: Mapping[Any, Check] = {
+    Any: lambda name, form: form,
+    int: validation.require_integer,
+    float: validation.require_finite_number,
+    str: validation.require_text,
+    bool: validation.require_bool,
+    Decimal: require_nonnegative_amount,
 }
 
-Count = Annotated[int, count]
-"""An integer, 0 or above."""
-
-PositiveInt = Annotated[int, positive_int]
-"""An integer, 1 or above."""
-
-Amount = Annotated[
-    float,
-    bound,
-    StoredForm(
-        read=lambda name, stored: float(require_nonnegative_amount(name, stored)), write=replace_infinities_by_words
-    ),
-]
-"""A number, 0 or above; infinity is stored as a word."""
-
-Share = Annotated[float, share]
-"""A number in (0, 1]."""
-
-Fraction = Annotated[float, fraction]
-"""A number strictly between 0 and 1."""
-
-Delta = Annotated[float, partial(require_number_between, above=0, below=1)]
-"""A failure probability."""
-
-NonNegative = Annotated[float, non_negative]
-"""A finite number, 0 or above."""
-
-Positive = Annotated[float, partial(require_number_between, above=0)]
-"""A finite number above 0."""
-
-Words = Annotated[Mapping[str, Any], StoredForm(read=require_json_object, write=replace_infinities_by_words)]
-"""Any values by name, with each infinity stored as a word."""
+Count = Annotated[int, validation.count]
+PositiveInt = Annotated[int, validation.positive_int]
+Amount = Annotated[float, validation.bound, Read(read=lambda name, form: float(require_nonnegative_amount(name, form)))]
+Share = Annotated[float, validation.share]
+Fraction = Annotated[float, validation.fraction]
+Delta = Annotated[float, validation.fraction]
+NonNegative = Annotated[float, validation.non_negative]
+Positive = Annotated[float, validation.positive]
+Words = Annotated[Mapping[str, Any], Read(read=require_json_object)]  # any values by name

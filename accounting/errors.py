@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -19,23 +20,6 @@ class ExitCode(IntEnum):
     NOT_RECOMPUTED = 8
     UNDER_CHARGED = 9
     STOPPED = 130
-
-    @property
-    def meaning(self) -> str:
-        """The meaning of the code as text, since `make` turns every code into 2."""
-        return {
-            ExitCode.DONE: "done",
-            ExitCode.BUG: "a defect of dpsweep or a broken contract",
-            ExitCode.BAD_INPUT: "bad input, nothing was charged",
-            ExitCode.BUDGET_REFUSED: "the privacy budget refuses this, nothing was charged",
-            ExitCode.DONE_WITH_FAILURES: "done, but some trials failed or were killed; they stay charged",
-            ExitCode.LEDGER_DAMAGED: "the ledger is damaged or cannot be written, nothing more was charged",
-            ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
-            ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
-            ExitCode.NOT_RECOMPUTED: "nothing of a release fails; its other pages were not compared",
-            ExitCode.UNDER_CHARGED: "a charge is below what this version prices it at; nothing was charged now",
-            ExitCode.STOPPED: "stopped by the user; what was charged stays charged",
-        }[self]
 
 
 class DpsweepError(Exception):
@@ -65,15 +49,20 @@ class UnsupportedEvent(DpsweepError, ValueError):
 
 
 class BudgetRefused(DpsweepError):
-    """The charge exceeds the rest of the account; nothing was charged."""
+    """The charge exceeds the rest of the account; nothing was charged.
+
+    `facts` are the `cost` of the charge, what it `takes`, and the account's `balance`.
+    """
 
     exit_code = ExitCode.BUDGET_REFUSED
+
+    def __init__(self, sentence: str, **facts: Any) -> None:
+        super().__init__(sentence)
+        self.facts = facts
 
 
 class ContractBroken(DpsweepError):
     """The actual run differs, or would differ, from the declared and charged one; the charge stays."""
-
-    exit_code = ExitCode.BUG
 
 
 class NoReceipt(ContractBroken):
@@ -88,8 +77,6 @@ class ReceiptUsed(NoReceipt):
 
 class AccountantsDisagree(DpsweepError):
     """Two upper bounds contradict each other, so neither is reported."""
-
-    exit_code = ExitCode.BUG
 
 
 class ClaimFails(DpsweepError):

@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Stored
-from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
-from dpsweep.accounting.validation import failure_probability
+from dpsweep.accounting.validation import below_one
 
 
 class Adjacency(StrEnum):
@@ -23,12 +22,11 @@ class Adjacency(StrEnum):
 class Guarantee(Stored):
     """(epsilon, delta)-differential privacy of one unit under one adjacency.
 
-    *Guarantee*: epsilon is an upper bound; it is infinity for a mechanism that is not private.
-    Guarantees of different adjacencies or units are never compared: `fits` refuses them.
+    *Guarantee*: epsilon is an upper bound; infinity for a mechanism that is not private.
     """
 
     epsilon: Amount
-    delta: Annotated[float, failure_probability]
+    delta: Annotated[float, below_one]
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     unit: str = "record"
 
@@ -37,7 +35,7 @@ class Guarantee(Stored):
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     def is_within_budget(self, budget: Guarantee) -> bool:
-        """Whether this claim lies within `budget`; both must have the same adjacency and unit."""
+        """Whether this claim lies within `budget`; raises ValueError for another adjacency or unit."""
         if (self.adjacency, self.unit) != (budget.adjacency, budget.unit):
             raise ValueError(
                 f"Expected adjacency={self.adjacency}, unit={self.unit} to equal the budget's "
@@ -49,9 +47,3 @@ class Guarantee(Stored):
     def promises_nothing(self) -> bool:
         """Whether it promises nothing, as for data that were declared public."""
         return math.isinf(self.epsilon)
-
-    def __str__(self) -> str:
-        if self.promises_nothing:
-            return f"no promise to any {self.unit}, as the data were declared public"
-        claim = f"epsilon {epsilon_text_rounded_up(self.epsilon)} at delta {text_with_all_digits(self.delta)}"
-        return f"{claim} per {self.unit}, {self.adjacency.value}"

@@ -15,6 +15,8 @@ import math
 from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
+from dpsweep.accounting.guarantee import Guarantee
+
 DECIMALS, DIGITS, NOISE_DIGITS, RATE_DIGITS = 3, 3, 6, 4
 """Decimals of an epsilon, and the fewest digits if it is small; digits of a delta, of noise, of a sampling rate."""
 
@@ -128,6 +130,18 @@ def demand_and_remainder_texts(demand: Amount, left: Amount, name: str = "epsilo
         if difference <= max(2 * gap, Decimal(0)):
             return up, down
         digits += 1
+
+
+def guarantee_text(claim: Guarantee) -> str:
+    """A claim or a budget, with the neighbours that it protects.
+
+    >>> guarantee_text(Guarantee(epsilon=7.9981, delta=1e-5))
+    'epsilon 7.999 at delta 1e-5 per record, add_or_remove_one'
+    """
+    if claim.promises_nothing:
+        return f"no promise to any {claim.unit}, as the data were declared public"
+    amounts = f"epsilon {epsilon_text_rounded_up(claim.epsilon)} at delta {text_with_all_digits(claim.delta)}"
+    return f"{amounts} per {claim.unit}, {claim.adjacency.value}"
 
 
 def short_population_name(part: str) -> str:

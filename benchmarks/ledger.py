@@ -35,6 +35,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from tests.charges import charge_event, start_attempts
 from tests.databases import Place, Server, in_file, programs, served
 
@@ -79,18 +80,18 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
     )
     stored = body.to_json()
     with Chain(place.address).read_transaction() as lines:
-        end = End() if lines is None else lines.end_of_chain()
+        end = End() if lines is None else lines.end()
     row: dict[str, Any] = {"seq": end.entries, "digest": end.head}
     rows = []
     for number in range(charges):
         account = f"account{number % ACCOUNTS}"
-        balances[account] = balances[account].balance_after_entry(body)
+        balances[account] = balances[account].after(body)
         form = balances[account].to_json()
         row = new_row_with_time(
             seq=row["seq"] + 1,
             previous=row["digest"],
             account=account,
-            kind=body.kind.value,
+            kind=body.kind,
             plan=f"{number:012x}",
             body=stored,
             balance=form,
@@ -107,7 +108,7 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
 def measure(name: str, place: Place, charges: int) -> list[Aim]:
     ledger = Ledger(place.address)
     filled = wall_seconds(lambda: fill(ledger, place, charges))
-    verified = wall_seconds(ledger.verify_and_count_entries)
+    verified = wall_seconds(partial(verify_entries, ledger.chain))
 
     def charge(number: int) -> None:
         charge_event(ledger, f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, delta=COST.delta, event=EVENT)
@@ -132,7 +133,7 @@ def charge_at_instant(place: Place, number: int, gate: Any, seconds: Any) -> Non
     gate.wait()
     try:
         held = place.connect()  # as a coordinator holds its lock
-        times.append(wall_seconds(ledger.verify_and_count_entries))
+        times.append(wall_seconds(partial(verify_entries, ledger.chain)))
         times.append(
             wall_seconds(
                 lambda: charge_event(

@@ -24,6 +24,7 @@ from measuring.script import start
 
 from dpsweep.accounting.ledger.bodies import Charged, Ended, read_body
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import charged_event
 from tests.charges import charge_event, start_attempts
 
 ACCOUNT, AT_MOST = "digits", 1.15
@@ -59,16 +60,16 @@ def run(home: Path, *words: str) -> float:
 def repeat_first(ledger: Ledger, sweeps: int) -> None:
     """Charges, starts and settles the account's only sweep again until it has so many of them."""
     (body,) = (read_body(entry) for entry in ledger.statement(ACCOUNT).charges)
-    if not isinstance(body, Charged) or body.plan_event is None:
+    if not isinstance(body, Charged) or (event := charged_event(body)) is None:
         raise SystemExit("Expected the account's only charge to be that of a sweep.")
     for number in range(1, sweeps):
         plan = f"{number:012x}"
         trials = [f"{number:06x}{place:06x}" for place in range(len(body.trials))]
-        charge_event(ledger, ACCOUNT, plan=plan, trials=trials, event=body.plan_event, delta=body.delta)
-        ledger.record_launch(ACCOUNT, plan=plan, nonce=plan)
+        charge_event(ledger, ACCOUNT, plan=plan, trials=trials, event=event, delta=body.delta)
+        ledger.launch(ACCOUNT, plan=plan, nonce=plan)
         start_attempts(ledger, ACCOUNT, plan=plan, trials=trials)
         ended = [Ended(trial=trial, attempt=1, resume=0, realised={"state": "completed"}) for trial in trials]
-        ledger.record_ended_attempts(ACCOUNT, plan=plan, ended=ended)
+        ledger.end(ACCOUNT, plan=plan, ended=ended)
 
 
 def main(size: Size) -> list[Aim]:

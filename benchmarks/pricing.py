@@ -35,13 +35,16 @@ from dpsweep.accounting.pricing import rule_prices as offers
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    NoisyMax,
+    PoissonSelection,
+    PrivateSelection,
+    RandomStopping,
+    Threshold,
+)
 from dpsweep.reports.reproduction.classical import Classical
 
 ADD, DELTA = Adjacency.ADD_OR_REMOVE_ONE, 1e-5

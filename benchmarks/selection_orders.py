@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr
 
-from dpsweep.accounting.events.trial_counts import Fixed, NegativeBinomial, Poisson, Tries
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
 from dpsweep.accounting.profiles.privacy_profiles import invert_profile
-from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
+from dpsweep.accounting.profiles.selection_envelope import BestOf
 
 if TYPE_CHECKING:
     from measuring.aims import Aim
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).with_suffix(".jsonl")
 DELTA, OUTCOMES, QUARTERS, ENDS = 1e-5, 48, 4, (-4.5, 5.5)
 LAWS: Mapping[str, Tries] = {
-    "fixed, 35": Fixed(count=35),
+    "fixed, 35": EachPoint(count=35),
     "Poisson, 100": Poisson(mean=100.0),
     "geometric, 35": NegativeBinomial.with_mean(eta=1.0, mean=35.0),
 }
@@ -94,7 +94,7 @@ def mechanism(parts: int = 1) -> Mechanism:
 
 def epsilon_bound(tries: Tries) -> float:
     """The envelope bound of the search."""
-    return profile_of_best_try(mechanism(), tries).epsilon(DELTA)
+    return BestOf(mechanism(), tries).epsilon(DELTA)
 
 
 def two_cuts(tries: Tries) -> float:

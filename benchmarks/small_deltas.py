@@ -22,7 +22,9 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.profiles.composition import Losses
+from dpsweep.accounting.profiles.privacy_loss import poisson_step
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10
@@ -50,7 +52,7 @@ class Size:
     most_steps: int = 5_000_000
 
 
-def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjacency) -> float:
+def library(parts: pld.Parts, interval: float, delta: float) -> float:
     """dp-accounting's self-composition of the same one-step distribution."""
 
     def dense(losses: Losses) -> pld_pmf.DensePLDPmf:
@@ -62,11 +64,10 @@ def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjac
             pessimistic_estimate=True,
         )
 
-    part = pld.equal_mechanisms_of_gaussian_steps(step, interval, adjacency)
-    ahead = dense(part.ahead)
-    behind = None if part.behind is part.ahead else dense(part.behind)
-    distribution = privacy_loss_distribution.PrivacyLossDistribution(ahead, behind)
-    return float(distribution.self_compose(step.count).get_epsilon_for_delta(delta))
+    composed = pld.composed_losses(parts, interval)
+    ahead, behind = dense(composed[0].parts[0][0]), (dense(one.parts[0][0]) for one in composed[1:])
+    distribution = privacy_loss_distribution.PrivacyLossDistribution(ahead, next(behind, None))
+    return float(distribution.self_compose(parts[0][1]).get_epsilon_for_delta(delta))
 
 
 def main(size: Size) -> list[Aim]:
@@ -76,18 +77,17 @@ def main(size: Size) -> list[Aim]:
         count = min(declared, size.most_steps)
         step = GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
-        pld.profile_of_gaussian_steps.cache_clear()
-        pld.equal_mechanisms_of_gaussian_steps.cache_clear()
+        pld.clear_cached_prices()
         started = time.perf_counter()
         ours = Pld().epsilon(event, delta, adjacency)
         taken = time.perf_counter() - started
         cells = ["-", "-"]
         if delta >= LIBRARY_FROM:
-            pld.equal_mechanisms_of_gaussian_steps.cache_clear()
             started = time.perf_counter()
-            cells[0] = f"{library(step, Pld()._grid_step((step,), (), ()), delta, adjacency):.4f}"
+            parts = [(poisson_step(rate, noise, adjacency), count)]
+            cells[0] = f"{library(parts, Pld().grid_step(parts, [step]), delta):.4f}"
             cells[1] = f"{time.perf_counter() - started:.2f}"
-        lower = Pld().lower(event, delta, adjacency)
+        lower = forced_epsilon(event, delta, adjacency)
         renyi = Rdp().epsilon(event, delta, ADD) if adjacency is ADD else math.nan
         print(
             f"| {rate:g} | {noise:g} | {count} | {delta:g} | {adjacency.value} | {cells[0]} | {cells[1]} "

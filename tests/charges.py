@@ -59,4 +59,4 @@ def start_attempts(ledger: Ledger, account: str, *, plan: str, trials: Sequence[
     attempts = ledger.attempts_of_plan(account, plan)
     names = {*attempts.started, *trials, *(name for body in attempts.bodies for name in body.trials)}
     declared = dict.fromkeys(names, (NOTHING,))
-    return ledger.record_starts_and_return_receipts(account, plan=plan, trials=trials, declared=declared)
+    return ledger.start(account, plan=plan, trials=trials, declared=declared)

@@ -12,8 +12,6 @@ AMOUNT = re.compile(r"epsilon|delta|noise|divergence|\bmu\b|sigma|budget|\bleft\
 ROUNDED = re.compile(r"\.?\d*[efgn]$", re.IGNORECASE)
 TEMPLATED = re.compile(r"\{([^{}:]+):([^{}]*)\}")
 WRITER = "accounting/notation.py"
-QUOTING = {f"accounting/{name}.py" for name in ("accountants/pld", "accountants/composed_profile")}
-"""Accountants whose refusals quote a delta beside a limit of their own."""
 
 
 def rounded_amounts(text: str) -> Iterator[str]:
@@ -38,6 +36,6 @@ def test_amounts_of_privacy_have_one_writer() -> None:
     for package in PACKAGES:
         for path in modules(package):
             name = str(path.relative_to(ROOT))
-            if name == WRITER or name in QUOTING or name.startswith("reports/reproduction/"):  # papers' own digits
+            if name == WRITER or name.startswith("reports/reproduction/"):  # papers' own digits
                 continue
             assert list(rounded_amounts(path.read_text())) == [], f"{name}: use {WRITER}"

@@ -19,7 +19,7 @@ Invariant: every released noisy number is a multiple of `spacing(noise_std)`, a 
 declared noise alone. Each multiple stands for a cell, which is an interval of that width. Its probability is within a
 factor exp(+-2**-41) of the probability that exact Gaussian noise on the same sum falls into this cell. Rounding exact
 noise is post-processing, so a release of k noisy numbers costs the proven cost of exact noise, plus the cost that
-`dpsweep.accounting.rounded_noise_price` puts into every price. A coarse lattice makes that cost small: cells are 2**-5
+`dpsweep.accounting.profiles.rounded` puts into every price. A coarse lattice makes that cost small: cells are 2**-5
 to 2**-4 standard deviations wide. The rounding itself adds at most (2**-4)**2 / 12 = 3.3e-4 of the variance. Counts are
 few, and their intervals take the noise as normal: their cells are 32 times finer, with a factor exp(+-2**-36).
 

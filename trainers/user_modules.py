@@ -29,9 +29,8 @@ from types import FrameType, MappingProxyType, ModuleType
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.entry_points import CONF, is_registered_path
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, TARGET, find_user_classes_and_scripts
-from dpsweep.accounting.stored_names.tags import is_path_in_our_packages, tag_of_path
+from dpsweep.accounting.stored_names.tags import CONF, is_path_in_our_packages, is_registered_path, tag_of_path
 
 _IMPORT_SYSTEM = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib_external"})
 """The packages whose frames stand between an import and the finder that is asked."""

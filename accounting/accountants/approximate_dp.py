@@ -1,49 +1,44 @@
 """Mechanisms with a theorem for one (epsilon, delta) pair at a time, composed by basic composition.
 
-Random stopping and hard stops have no Renyi curve and no privacy profile. So these leaves are priced separately from
-the rest of a composition: every one gets an equal share of delta, and the epsilons are added.
+Random stopping and hard stops have no Renyi curve and no privacy profile. So each such leaf, and the rest of a
+composition, gets an equal share of delta, and the epsilons are added.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from dpsweep.accounting.events.build import DpEvent, best_of_tries, compose, leaves_with_counts, repeat
-from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.events import types as events
+from dpsweep.accounting.events.types import DpEvent, RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.profiles.privacy_profiles import rounded_up
 
-EpsilonAt = Callable[[DpEvent, float], float]
-"""An upper bound on a mechanism's epsilon at a delta."""
-
+EpsilonAt = Callable[[DpEvent, float], float]  # an upper bound on a mechanism's epsilon at a delta
 Theorem = Callable[[Any, float, EpsilonAt], float]
 
-_STEPS = 60
+_ROUNDS, _AHEAD, _TAIL = 1000, 1e-10, 1e-9
 
 
 def approximate_dp_epsilon_or_none(
     event: DpEvent, delta: float, epsilon_at: EpsilonAt, *, profiled_limit: int = 0
 ) -> float | None:
-    """Epsilon of a composition with leaves of this module; None for a composition without them.
+    """Epsilon of a composition with leaves of this module; None without them.
 
-    `epsilon_at` prices the mechanisms inside these leaves and the rest of the composition, which includes searches with
-    a limit of at most `profiled_limit` tries.
+    `epsilon_at` prices the mechanisms inside them and the rest, with searches of at most `profiled_limit` tries.
     """
-
-    def is_priced_by_own_theorem(leaf: DpEvent) -> bool:
-        profiled = isinstance(leaf, SelectionDpEvent) and leaf.limit is not None and leaf.limit <= profiled_limit
-        return _theorem_of_leaf_or_none(leaf) is not None and not profiled
-
-    leaves = leaves_with_counts(event)
-    separate = [(leaf, count) for leaf, count in leaves if is_priced_by_own_theorem(leaf)]
+    separate: list[tuple[DpEvent, int]] = []
+    rest: list[tuple[DpEvent, int]] = []
+    for leaf, count in events.leaves_with_counts(event):
+        profiled = isinstance(leaf, SelectionDpEvent) and (leaf.limit is None or leaf.limit <= profiled_limit)
+        (rest if profiled or type(leaf) not in _THEOREMS else separate).append((leaf, count))
     if not separate:
         return None
-    rest = compose(repeat(leaf, count) for leaf, count in leaves if not is_priced_by_own_theorem(leaf))
-    shares = sum(count for _, count in separate) + bool(leaves_with_counts(rest))
-    total = epsilon_at(rest, delta / shares) if leaves_with_counts(rest) else 0.0
-    for leaf, count in separate:
-        total += count * _THEOREMS[type(leaf)](leaf, delta / shares, epsilon_at)
-    return total
+    share = delta / (sum(count for _, count in separate) + bool(rest))
+    total = sum(count * _THEOREMS[type(leaf)](leaf, share, epsilon_at) for leaf, count in separate)
+    others = epsilon_at(events.compose(events.repeat(leaf, count) for leaf, count in rest), share) if rest else 0.0
+    return rounded_up(total + others)
 
 
 def random_stopping_epsilon(leaf: RandomStoppingDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
@@ -68,51 +63,30 @@ def above_threshold_epsilon(leaf: ThresholdDpEvent, delta: float, epsilon_at: Ep
     stopped distribution is at most A + t and at least (1 - t) A: epsilon grows by ln(1 / (1 - t)) and delta by t.
     """
     gamma = leaf.tries.gamma
-
-    def epsilon_without_hard_stop(share: float) -> float:
-        inner = epsilon_at(leaf.event, share * gamma)
-        return 2 * inner + math.log1p(share * math.exp(-inner))  # inner + ln(exp(inner) + share)
-
     tail = (1 - gamma) ** leaf.tries.limit
-    return epsilon_without_hard_stop(delta - tail) - math.log1p(-tail) if tail < delta else math.inf
+    if tail >= delta:
+        return math.inf
+    inner = epsilon_at(leaf.event, (delta - tail) * gamma)
+    return 2 * inner + math.log1p((delta - tail) * math.exp(-inner)) - math.log1p(-tail)
 
 
 def hard_stopped_selection_epsilon(leaf: SelectionDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
-    """Selection that ends after `limit` tries: the distribution of K changes by P(K > limit) in total variation."""
-    if leaf.limit is None:
-        return epsilon_at(leaf, delta)
-    return _least_epsilon_with_hard_stop(
-        lambda share: epsilon_at(best_of_tries(leaf.event, leaf.tries), share),
-        delta,
-        leaf.tries.probability_beyond(leaf.limit),
-    )
+    """Selection that ends after `limit` tries, which changes the law of K by t = P(K > limit) in total variation.
 
-
-def _least_epsilon_with_hard_stop(epsilon_of: Callable[[float], float], delta: float, tail: float) -> float:
-    """The least epsilon with epsilon_of(delta - (1 + exp(epsilon)) tail) <= epsilon: by bisection, rounded up."""
-    if tail == 0:
-        return epsilon_of(delta)
-
-    def is_epsilon_enough(epsilon: float) -> bool:
-        remaining = delta - (1 + math.exp(min(epsilon, 700.0))) * tail
-        return remaining > 0 and epsilon_of(remaining) <= epsilon
-
-    low = high = epsilon_of(delta)
-    step = 1e-9
-    while not is_epsilon_enough(high):
-        low, high, step = high, high + step, 2 * step
-        if (1 + math.exp(min(low, 700.0))) * tail >= delta:
-            return math.inf
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_epsilon_enough(middle) else (middle, high)
-    return high
-
-
-def _theorem_of_leaf_or_none(leaf: DpEvent) -> Theorem | None:
-    if isinstance(leaf, SelectionDpEvent) and leaf.limit is None:
-        return None
-    return _THEOREMS.get(type(leaf))
+    So epsilon is enough at delta if that of an endless search is, at delta - (1 + exp(epsilon)) t. What is needed only
+    grows with the epsilon that it is computed from, so from below the iteration comes to the least that is enough.
+    """
+    endless, tail = replace(leaf, limit=None), leaf.tries.probability_beyond(leaf.limit or 0) * (1 + _TAIL)
+    epsilon = epsilon_at(endless, delta)
+    for _ in range(_ROUNDS):
+        left = delta - (1 + math.exp(min(epsilon, 700.0))) * tail
+        if left <= 0:
+            break
+        needed = epsilon_at(endless, left)
+        if needed <= epsilon:
+            return epsilon
+        epsilon = needed * (1 + _AHEAD)
+    return math.inf
 
 
 _THEOREMS: Mapping[type[DpEvent], Theorem] = {

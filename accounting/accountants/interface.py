@@ -1,33 +1,24 @@
-"""The interface of accountants, the price of a plan's two populations, and compositions as Gaussian steps."""
+"""The interface of accountants, and compositions as Gaussian steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.events.build import (
-    DpEvent,
-    PlanEvent,
-    rate_and_noise_of_gaussian_step_or_none,
-    size_records_and_noise_of_fixed_step,
-    without_replacement_gaussian,
-)
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.types import DpEvent, Leaves, NoisyMaxDpEvent, as_gaussian_step, mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction
 
 
 class Accountant(Protocol):
-    """Computes an upper bound on epsilon for an event.
+    """Upper bounds on epsilon; an event without a proven bound, also a nested one, raises `UnsupportedEvent`.
 
-    *Guarantee*: `epsilon` is never below the true epsilon of `event` at `delta` under `adjacency`. It is 0 for no
-    access and infinity for an access without noise. An event without a proven bound, also a nested one, raises
-    `UnsupportedEvent`.
+    *Guarantee*: `epsilon` is never below the true epsilon of `event` at `delta` under `adjacency`. It is 0 without an
+    access, and infinity for an access without noise.
     """
 
     @property
@@ -35,19 +26,7 @@ class Accountant(Protocol):
         """The name in reports."""
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """An upper bound on epsilon (in nats) at `delta` in (0, 1)."""
-
-    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """A lower bound on the true epsilon by this accountant's own analysis; 0 if it has none.
-
-        It cross-checks other accountants, and is never a claim. It is that of exact noise: rounding is post-processing
-        of it, which may make the true epsilon a little smaller.
-        """
-
-
-def plan_epsilon(accountant: Accountant, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
-    """Epsilon of a plan: the larger epsilon of its two disjoint populations."""
-    return max(accountant.epsilon(part, delta, adjacency) for part in event.events_by_population.values())
+        """In nats, at `delta` in (0, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,86 +38,75 @@ class GaussianSteps:
     count: int
 
 
-GaussianPart = tuple[tuple[GaussianSteps, ...], tuple[tuple[DpEvent, int], ...]]
+def gaussian_part(
+    event: DpEvent, adjacency: Adjacency, most: int | None = None
+) -> tuple[tuple[GaussianSteps, ...], Leaves]:
+    """A composition's Gaussian steps, and its other mechanisms with multiplicities, after `round_noise_down` to `most`.
 
-
-def gaussian_part(event: DpEvent, adjacency: Adjacency) -> GaussianPart:
-    """A composition as its Gaussian steps, and its other mechanisms with their multiplicities."""
+    Rates are rounded up to a multiple of 2^-53, as a coin does that compares a number of 53 random bits with a rate.
+    """
     steps, others = [], []
-    for leaf, count in mechanisms_with_counts(event):
-        step = rate_and_noise_of_gaussian_step_or_none(leaf, adjacency)
+    leaves = mechanisms_with_counts(event)
+    for leaf, count in leaves if most is None else round_noise_down(leaves, most):
+        step = as_gaussian_step(leaf, adjacency)
         if step is None:
             others.append((leaf, count))
         else:
-            rate = math.ceil(step[0] * _COIN) / _COIN
+            rate = math.ceil(step[0] * 2**53) / 2**53
             steps.append(GaussianSteps(sample_rate=rate, noise_multiplier=step[1], count=count))
     return tuple(steps), tuple(others)
 
 
-_COIN = 2**53
-"""A coin that compares a number of 53 random bits with a rate comes up at the rate rounded up to a multiple of 2^-53.
-"""
+def round_noise_down(leaves: Leaves, most: int) -> Leaves:
+    """At most `most` noise multipliers of each kind of step, each rounded down to the smallest of its neighbours'.
 
-
-def limit_noise_levels_of_steps(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:
-    """At most `most` kinds of step per sample rate: each noise multiplier is rounded down to the smallest of its group.
-
-    *Guarantee*: less noise never costs less, so an upper bound for the result is an upper bound for `steps`.
+    *Guarantee*: less noise never costs less, so an upper bound for the result is one for `leaves`.
     """
-    counts: dict[float, dict[float, int]] = {}
-    for step in steps:
-        by_noise = counts.setdefault(step.sample_rate, {})
-        by_noise[step.noise_multiplier] = by_noise.get(step.noise_multiplier, 0) + step.count
-    return tuple(
-        GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
-        for rate in sorted(counts)
-        for noise, count in sorted(_round_noises_down_in_groups(counts[rate], most).items())
+    kinds: dict[DpEvent, dict[float, int]] = {}
+    others = []
+    for leaf, count in leaves:
+        inner: Any = getattr(leaf, "event", leaf)
+        if isinstance(leaf, DpEvent) and getattr(inner, "noise_multiplier", 0.0) > 0:
+            counts = kinds.setdefault(_with_noise(leaf, 1.0), {})
+            counts[inner.noise_multiplier] = counts.get(inner.noise_multiplier, 0) + count
+        else:
+            others.append((leaf, count))
+    return *others, *(
+        (_with_noise(kind, noise), count)
+        for kind, counts in kinds.items()
+        for noise, count in _smallest_noise_of_groups(counts, most).items()
     )
 
 
-def limit_noise_levels_of_fixed_batches(
-    leaves: tuple[tuple[DpEvent, int], ...], most: int
-) -> tuple[tuple[DpEvent, int], ...]:
-    """The leaves, with at most `most` kinds of step per fixed batch size, rounded down as in "
-    "`limit_noise_levels_of_steps`."""
-    batches: dict[tuple[int, int], dict[float, int]] = {}
-    result = []
-    for leaf, count in leaves:
-        step = size_records_and_noise_of_fixed_step(leaf)
-        if step is None:
-            result.append((leaf, count))
-        else:
-            batches.setdefault(step[:2], {})[step[2]] = count
-    for (size, records), counts in batches.items():
-        for noise, count in _round_noises_down_in_groups(counts, most).items():
-            leaf = without_replacement_gaussian(records=records, batch_size=size, noise_multiplier=noise)
-            result.append((leaf, count))
-    return tuple(result)
+def _with_noise(leaf: DpEvent, noise: float) -> DpEvent:
+    changed: Any = {"event": replace(leaf.event, noise_multiplier=noise)} if hasattr(leaf, "event") else {}
+    return replace(leaf, **(changed or {"noise_multiplier": noise}))
 
 
-def _round_noises_down_in_groups(counts: Mapping[float, int], most: int) -> dict[float, int]:
-    """The count of each noise multiplier after grouping neighbouring values; each group gets its smallest noise.
-
-    There are at most `most` groups. The next split is where it saves most precision 1 / noise^2, to which the cost of
-    cheap steps is proportional; so a frequent noise multiplier gets its own group.
-    """
-    if len(counts) <= most or 0 in counts:
-        return dict(counts)
+def _smallest_noise_of_groups(counts: Mapping[float, int], most: int) -> dict[float, int]:
+    """The next split is where it saves most precision 1 / noise^2, to which the cost of cheap steps is proportional."""
     noises = np.array(sorted(counts))
-    before = np.concatenate([[0], np.cumsum([counts[float(noise)] for noise in noises])])
+    before = np.cumsum([0, *(counts[float(noise)] for noise in noises)])
     precision = (noises / noises[0]) ** -2.0
+    starts, ends = np.array([0]), np.array([len(noises)])
+    while len(starts) < most:
+        group = np.searchsorted(starts, np.arange(len(noises)), side="right") - 1
+        saved = (before[ends[group]] - before[:-1]) * (precision[starts[group]] - precision)
+        if not saved.max() > 0:
+            break
+        starts = np.union1d(starts, [int(saved.argmax())])
+        ends = np.append(starts[1:], len(noises))
+    return {float(noises[one]): int(before[end] - before[one]) for one, end in zip(starts, ends, strict=True)}
 
-    def best_split_of_group(first: int, last: int) -> tuple[float, int, int, int]:
-        saved = (before[last] - before[first:last]) * (precision[first] - precision[first:last])
-        place = int(saved.argmax())
-        return -float(saved[place]), first, first + place, last
 
-    groups = [best_split_of_group(0, len(noises))]
-    while len(groups) < most and groups[0][0] < 0:
-        _, first, place, last = heappop(groups)
-        heappush(groups, best_split_of_group(first, place))
-        heappush(groups, best_split_of_group(place, last))
-    return {float(noises[first]): int(before[last] - before[first]) for _, first, _, last in groups}
+def noisy_max_epsilon(leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> float:
+    """Epsilon of report-noisy-max with Gumbel noise, for any number of counts.
+
+    Adding or removing a record moves all counts one way, by at most 1; replacing one may move counts both ways.
+    *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
+    """
+    moved = 2 if adjacency is Adjacency.REPLACE_ONE else 1
+    return moved / leaf.noise_scale if leaf.noise_scale > 0 else math.inf
 
 
 def check_delta(delta: float) -> None:

@@ -11,20 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from dpsweep.accounting.accountants.interface import (
-    GaussianSteps,
-    check_delta,
-    gaussian_part,
-    limit_noise_levels_of_steps,
-)
+from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, gaussian_part
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
-from dpsweep.accounting.events.types import event_name_for_sentence
+from dpsweep.accounting.events.build import DpEvent, number_of_rounded_numbers
+from dpsweep.accounting.events.types import event_name
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_text_rounded_down
-from dpsweep.accounting.rounded_noise_price import epsilon_with_rounding
+from dpsweep.accounting.profiles.rounded import epsilon_with_rounding
 
 SMALLEST_DELTA = 1e-10
 """Below this delta, the library is limited by its own floating-point precision."""
@@ -73,7 +67,7 @@ class Prv:
         check_delta(delta)
         steps, others = gaussian_part(event, adjacency)
         if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(others[0][0])}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name(others[0][0])}.")
         if not steps:
             return 0.0, 0.0
         if any(step.noise_multiplier == 0 for step in steps):
@@ -86,7 +80,7 @@ class Prv:
             )
         rough = Rdp().epsilon(event, delta, adjacency)
         error = max(1e-3, self.relative_error * rough)
-        total, kinds = sum(step.count for step in steps), limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
+        total, (kinds, _) = sum(step.count for step in steps), gaussian_part(event, adjacency, KINDS_OF_STEP)
         mesh = error / math.sqrt(total / 2 * math.log(12_000 / delta))
         if 2 * (rough + 10) / mesh * len(kinds) > LARGEST_GRID:
             raise UnsupportedEvent(

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Count, Stored, check_fields
-from dpsweep.accounting.durable_files import FORMAT, require_and_remove_format_number, write_json
+from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
 from dpsweep.accounting.validation import (
     fraction,
     non_negative,

@@ -1,13 +1,11 @@
 """The entries of a ledger in a hash chain: each line holds the hash of the line before, so a change of one is detected.
 
-The chain detects any inner line that was altered, removed or moved, and says which one. Every line is checked against
-its hash when it is read, even if only one account or one plan is read; a process that reads the same line again, equal
-in every column, need not hash it again. The first line, which has no line before it, holds the ledger's **identity** in
-that place: 128 random bits, by which mirrors and the private stores know the ledger wherever it lies. The chain alone
-does not detect lines cut from its end, or another chain in its place; the mirrors do (`accounting/ledger/mirror.py`).
-It does not stop a person with write access to the database and the mirrors who computes a new chain from the start.
+Every line is checked against its hash when it is read. The first line holds in the place of an earlier hash the
+ledger's **identity**: 128 random bits, by which mirrors and private stores know the ledger wherever it lies. Lines cut
+from the end, or another chain in its place, are detected by the mirrors (`accounting/ledger/mirror.py`). A person with
+write access to the database and the mirrors, who computes a new chain from the start, is not stopped.
 
-Rule for changing this file: a change of the digest raises `SCHEMA` in `accounting/chain/storage.py`.
+A change of the digest raises `SCHEMA` in `accounting/chain/storage.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +18,12 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from dpsweep.accounting.codec import Count, Stored
@@ -52,9 +51,7 @@ class Kind(StrEnum):
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
-
-INTERRUPTED = "interrupted"
-"""The status of a settled session whose attempt may resume from its checkpoint."""
+INTERRUPTED = "interrupted"  # the status of a settled session whose attempt may resume from its checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,48 +68,19 @@ class Entry:
     at: str
     digest: str
     previous: str = ""
-    parsed: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)
-    """The body, once it was read (`accounting/ledger/bodies.py`): an entry never changes."""
-
-    @property
-    def is_written_by_database_role(self) -> bool:
-        """Whether `who` is a role, by the word of a database server; else it is what the writer's machine said."""
-        return self.who.startswith(ROLE)
-
-    @property
-    def writer_text(self) -> str:
-        """The writer, and what vouches for the name."""
-        return self.who if self.is_written_by_database_role else f"{self.who} (self-declared)"
+    parsed: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)  # by `bodies.py`, once
 
 
-ROLE = "role "
-"""How the writer of a line begins that a database role wrote; what a process says of itself begins otherwise."""
-
+ROLE = "role "  # a line's writer that a server vouches for; what a process says of itself begins otherwise
 IDENTITY = re.compile(r"[0-9a-f]{32,64}")
-"""The form of a ledger's identity."""
-
-PAGE = 2000
-
-MOST_LINES = 2**63 - 1
-"""The largest number that both databases can compare with."""
-
-KEPT = 2**14
-"""Lines that a process keeps as it read them, so that a plan of 1600 trials is not hashed thirty times: about 40 MB."""
-
+PAGE, MOST_LINES = 2000, 2**63 - 1  # lines read at once; the largest number that both databases can compare with
+KEPT = 2**14  # lines that a process keeps as it read them, about 40 MB: a plan of many trials is hashed once
 _HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who", "at")
-COLUMNS = (*_HASHED, "digest")
-"""The columns of a stored line."""
-
+COLUMNS = (*_HASHED, "digest")  # `seq` is a number, the others are text; `body` and `balance` are JSON
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM entries"
 _INSERT = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
 _LAST = "ORDER BY seq DESC LIMIT 1"
-
-
-class Row(Protocol):
-    """A stored line: `seq` is a number, the other columns are text; `body` and `balance` are JSON."""
-
-    def __getitem__(self, column: str, /) -> Any:
-        """The value of a column."""
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +91,7 @@ class End(Stored):
     head: str = "0" * 64
 
 
-class DatabaseSession(Protocol):
+class Connection(Protocol):
     """A connection to the database with the lines, within one transaction."""
 
     def run(self, statement: str, **values: str | float) -> Sequence[Row]:
@@ -134,37 +102,30 @@ class DatabaseSession(Protocol):
 
 
 class Lines:
-    """The lines within one transaction; `name` is the store's name in messages.
+    """The lines within one transaction: `offered` is a new ledger's identity, `newest` the last line that was added."""
 
-    `offered` is the identity that the ledger gets if its first line is written in this transaction, `newest` the last
-    line that was, None before one was.
-    """
-
-    def __init__(self, session: DatabaseSession, name: str) -> None:
+    def __init__(self, session: Connection, name: str) -> None:
         self._session, self._name = session, name
         self.offered: str | None = None
         self.newest: Row | None = None
 
-    def identity_in_first_line(self) -> str | None:
-        """The identity in the first line, None without a line."""
-        if (first := self.first_line()) is None:
+    def identity(self) -> str | None:
+        """The ledger's identity, from its first line; None without a line."""
+        if not (first := self.entries(seq=1)):
             return None
-        if IDENTITY.fullmatch(first.previous) is None:
+        if IDENTITY.fullmatch(first[0].previous) is None:
             raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
-        return first.previous
+        return first[0].previous
 
     def append(
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
     ) -> Entry:
-        """Adds a line after the last one, whose hash must be right; requires the only writer's transaction."""
-        last = self.newest or self._last_row()
-        if last is None:
-            seq, previous = 1, self.offered or random_ledger_identity()
-        else:
-            seq, previous = last["seq"] + 1, self._entry_of_row_or_refuse_altered(last).digest
+        """Adds a line after the last one, in the only writer's transaction."""
+        last, first = self.newest or self._last_row(), (1, self.offered or new_nonce())
+        seq, previous = first if last is None else (last["seq"] + 1, self._entry(last).digest)
         content = {"account": account, "kind": kind, "plan": plan, "body": body, "balance": balance}
         row = new_row_with_time(seq=seq, previous=previous, who=self.writer, **content)
-        self._insert(row)
+        self.insert(row)
         return entry_from_row(row)
 
     @cached_property
@@ -178,83 +139,56 @@ class Lines:
             user = str(os.getuid())
         return f"{user}@{socket.gethostname()}".replace(" ", "_")
 
-    def entries(self, order: str = "ORDER BY seq", **values: str | int) -> tuple[Entry, ...]:
-        """The lines of all accounts whose columns have these values, in order."""
-        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows(order, **values)))
-
-    def first_line(self) -> Entry | None:
-        """The first line."""
-        return next(iter(self.entries(seq=1)), None)
+    def entries(self, order: str = "ORDER BY seq", **values: str | int | None) -> tuple[Entry, ...]:
+        """The lines of all accounts whose columns have these values, in order; None for any value."""
+        return tuple(map(self._entry, self._rows(order, **values)))
 
     def last_line_of_account(self, account: str) -> Entry | None:
-        """The account's last line."""
+        """Its last line, None without."""
         return next(iter(self.entries(_LAST, account=account)), None)
 
-    def lines_of_account(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
-        """An account's lines in order, or those of one plan."""
-        return self.entries(account=account) if plan is None else self.entries(account=account, plan=plan)
-
     def account_names(self) -> tuple[str, ...]:
-        """The names of all accounts, sorted."""
+        """All names, sorted."""
         rows = self._session.run("SELECT DISTINCT account FROM entries ORDER BY account")
         return tuple(row["account"] for row in rows)
 
-    def end_of_chain(self) -> End:
+    def end(self) -> End:
         """The current end of the chain."""
         last = self._last_row()
         return End() if last is None else End(entries=last["seq"], head=last["digest"])
 
-    def contains_chain_end(self, end: End) -> bool:
+    def had_end(self, end: End) -> bool:
         """Whether this was once the chain's end; False if the chain was cut or replaced since."""
         row = self._last_row(seq=min(end.entries, MOST_LINES))
         return end.entries == 0 or (row is not None and row["digest"] == end.head)
 
-    def iterate_verified_lines(self) -> Iterator[Entry]:
-        """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
-        last: Row | None = None
-        for expected, row in enumerate(self.rows_after_number(), start=1):
-            if not follows_line(row, last):
-                raise LedgerDamaged(
-                    f"Entry {expected} of {self._name} is missing or was altered; nothing is charged on it."
-                )
-            last = row
-            yield entry_from_row(row)
-
-    def rows_after_number(self, seq: float = -math.inf) -> Iterator[Row]:
+    def rows_after(self, seq: float = -math.inf) -> Iterator[Row]:
         """The stored lines after this number, in order; by default all of them, those with an impossible `seq` too."""
         while page := self._session.run(f"{_SELECT} WHERE seq > :seq ORDER BY seq LIMIT {PAGE}", seq=seq):
             yield from page
             seq = page[-1]["seq"]
 
-    def append_copied_rows(self, rows: Iterable[Row]) -> None:
-        """Appends lines of a copy of this chain, unchanged, after its last line."""
-        last = self._last_row()
-        for row in rows:
-            if not follows_line(row, last):
-                raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
-            self._insert(row)
-            last = row
-
-    def _insert(self, row: Row) -> None:
+    def insert(self, row: Row) -> None:
+        """Adds a line as it is, which must follow from the last one: a new line, or one of a copy of this chain."""
         self._session.run(_INSERT, **{name: row[name] for name in COLUMNS})
         self.newest = row
 
     def _last_row(self, **values: str | int) -> Row | None:
         return next(iter(self._rows(_LAST, **values)), None)
 
-    def _rows(self, order: str, **values: str | int) -> Sequence[Row]:
-        """The stored lines whose columns have these values."""
-        condition = " AND ".join(("TRUE", *(f"{column} = :{column}" for column in values)))
-        return self._session.run(f"{_SELECT} WHERE {condition} {order}", **values)
+    def _rows(self, order: str, **values: str | int | None) -> Sequence[Row]:
+        wanted = {column: value for column, value in values.items() if value is not None}
+        condition = " AND ".join(("TRUE", *(f"{column} = :{column}" for column in wanted)))
+        return self._session.run(f"{_SELECT} WHERE {condition} {order}", **wanted)
 
-    def _entry_of_row_or_refuse_altered(self, row: Row) -> Entry:
+    def _entry(self, row: Row) -> Entry:
         entry = _entry_if_digest_matches(*(row[name] for name in COLUMNS))
         if entry is None:
             raise LedgerDamaged(f"Entry {row['seq']} of {self._name} was altered; nothing is charged on it.")
         return entry
 
 
-def random_ledger_identity() -> str:
+def new_nonce() -> str:
     """128 bits of the operating system's entropy, in hexadecimal digits."""
     return secrets.token_hex(16)
 
@@ -274,13 +208,12 @@ def follows_line(row: Row, last: Row | None) -> bool:
 
 
 def digest_of_row(row: Row) -> str:
-    """The hash of a line, which includes the digest of the line before it."""
+    """The hash of a line, with the digest of the line before it."""
     return hashlib.sha256(json.dumps([row[name] for name in _HASHED]).encode()).hexdigest()
 
 
 @lru_cache(maxsize=KEPT, typed=True)
 def _entry_if_digest_matches(*columns: object) -> Entry | None:
-    """The entry of a line with these columns; None if its digest is another. A changed line is another line."""
     row = dict(zip(COLUMNS, columns, strict=True))
     return entry_from_row(row) if digest_of_row(row) == row["digest"] else None
 
@@ -288,9 +221,9 @@ def _entry_if_digest_matches(*columns: object) -> Entry | None:
 def entry_from_row(row: Row) -> Entry:
     """The entry of a stored line, whose digest was checked."""
     try:
-        body, balance = json.loads(row["body"]), json.loads(row["balance"])
+        forms = {name: json.loads(row[name], object_hook=MappingProxyType) for name in ("body", "balance")}
+        if not all(isinstance(form, MappingProxyType) for form in forms.values()):
+            raise ValueError("its body and its balance are no objects")
     except (ValueError, RecursionError) as cause:
         raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: {exception_as_short_line(cause)}.") from cause
-    if not (isinstance(body, dict) and isinstance(balance, dict)):
-        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: its body and its balance are no objects.")
-    return Entry(**{name: row[name] for name in COLUMNS} | {"body": body, "balance": balance})
+    return Entry(**{name: row[name] for name in COLUMNS} | forms)

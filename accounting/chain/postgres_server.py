@@ -8,55 +8,37 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 import sqlalchemy as sa
 
-from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import Value, first_line_of_error
+from dpsweep.accounting.chain import sqlite_file
 from dpsweep.accounting.chain.hash_chain import ROLE, Row
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
-CONNECT_SECONDS = 10
+_FAULTS = {  # what an error says of a ledger, by its SQLSTATE or the class of it
+    # a failed login, missing rights, a copy that is for reading alone
+    **dict.fromkeys(("28", "42501", "25006"), sqlite_file.REFUSED),
+    # no connection left, a lock that was waited for, a conflict
+    **dict.fromkeys(("53", "55P03", "40"), sqlite_file.BUSY),
+    # the server went away; a pooler between that shares connections in a way that dpsweep cannot use
+    **dict.fromkeys(("57", "08", "26000", "42P05"), sqlite_file.OUT_OF_REACH),
+}
+RESTART_SECONDS = 20.0  # how long a command waits for a server that has answered it before: a crash takes seconds
 
-_FAULTS: Mapping[str, str] = MappingProxyType(
-    {
-        # a failed login, missing rights, a copy that is for reading alone
-        **dict.fromkeys(("28", "42501", "25006"), databases.REFUSED),
-        **dict.fromkeys(("53300", "53"), "has no room for another connection now, and is whole: {}."),
-        **dict.fromkeys(("55P03", "40"), databases.BUSY),
-        **dict.fromkeys(("57", "08"), "cannot be written or read, because its server went away: {}."),
-        **dict.fromkeys(
-            ("26000", "42P05", "08P01"),
-            "cannot be written or read, and is whole: {}. A pooler between does not reach the server, or shares "
-            "connections in a way that dpsweep cannot use; then set the server's own address.",
-        ),
-    }
-)
-"""What an error says of a ledger, by its SQLSTATE or the class of it: refused, full, busy, out of reach, a pooler."""
-
-RESTART_SECONDS = 20.0
-"""How long a command waits for a server that has answered it before; the start of one after a crash takes seconds."""
-
+# the database by what it says of itself, the same through every address, tunnel and role
 _DATABASE = sa.text(
     "SELECT format('database %s, schema %s, of PostgreSQL cluster %s', current_database(), current_schema(), "
     "system_identifier) FROM pg_control_system()"
 )
-"""The database by what it says of itself, the same through every address, tunnel and role."""
-
 _LOCK_HOLDER = sa.text(
     "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
     "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
 )
-"""The process that holds the advisory lock `key`, as its connection named itself."""
-
-_SHOWN = ("host", "port", "service", "options")
-"""The parameters of an address that identify the ledger and are not secret."""
 
 
 class PostgresServer:
@@ -82,18 +64,25 @@ class PostgresServer:
     )
 
     def __init__(self, address: str) -> None:
-        url = _parse_postgres_address(address).set(drivername="postgresql+psycopg")
-        shown = url.set(query={key: value for key, value in url.query.items() if key in _SHOWN})
-        self.name = shown.render_as_string(hide_password=True)
-        self._address = shown.set(username=None, password=None).render_as_string()
+        try:
+            url = sa.make_url(address)
+            if url.get_backend_name() != "postgresql":
+                raise ValueError
+        except (sa.exc.ArgumentError, ValueError):
+            kind = address.partition("://")[0]
+            raise BadInput(
+                f"Expected DPSWEEP_LEDGER={kind}://... to be a file or an address: postgresql+psycopg://USER@HOST/NAME."
+            ) from None
+        url = url.set(drivername="postgresql+psycopg")
+        shown = {key: value for key, value in url.query.items() if key in ("host", "port", "service", "options")}
+        self.name = url.set(query=shown).render_as_string(hide_password=True)
+        self._address = url.set(query=shown)._replace(username=None, password=None).render_as_string()
         self._has_answered = False
         try:
+            # a pooler may give each transaction another connection, which knows no prepared statement of ours
+            options = {"connect_timeout": 10, "prepare_threshold": None}
             self._engine = sa.create_engine(
-                url,
-                isolation_level="READ COMMITTED",
-                poolclass=sa.pool.NullPool,
-                # a pooler may give each transaction another connection, which knows no prepared statement of ours
-                connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
+                url, isolation_level="READ COMMITTED", poolclass=sa.pool.NullPool, connect_args=options
             )
         except ImportError as cause:
             raise LedgerDamaged(
@@ -126,9 +115,9 @@ class PostgresServer:
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""
         state = getattr(getattr(cause, "orig", None), "sqlstate", None) or ""
-        otherwise = databases.OUT_OF_REACH if isinstance(cause, sa.exc.OperationalError) else databases.DAMAGED
+        otherwise = sqlite_file.OUT_OF_REACH if isinstance(cause, sa.exc.OperationalError) else sqlite_file.DAMAGED
         fault = _FAULTS.get(state) or _FAULTS.get(state[:2]) or otherwise
-        return fault.format(first_line_of_error(cause))
+        return fault.format(sqlite_file.first_line_of_error(cause))
 
     def storage_exists(self) -> bool:
         """True: a server says so itself."""
@@ -146,25 +135,13 @@ class PostgresServer:
         connection = self._engine.connect()
         try:
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-            name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"  # until the end of the transaction
+            name = f"process {os.getpid()} on {socket.gethostname()}"  # until the end of the transaction
             connection.execute(sa.select(sa.func.set_config("application_name", name, True)))
             locked = connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(key))).scalar()
-            holder = None if locked else connection.execute(_LOCK_HOLDER, {"key": key}).scalar() or "another process"
-            yield holder and holder.removeprefix("dpsweep, ")
+            yield None if locked else connection.execute(_LOCK_HOLDER, {"key": key}).scalar() or "another process"
         finally:
             with suppress(sa.exc.DBAPIError):  # the server went away, and the lock with it
                 connection.close()
-
-
-def _parse_postgres_address(address: str) -> sa.URL:
-    with suppress(sa.exc.ArgumentError, ValueError):
-        url = sa.make_url(address)
-        if url.get_backend_name() == "postgresql":
-            return url
-    kind = address.partition("://")[0]
-    raise BadInput(
-        f"Expected DPSWEEP_LEDGER={kind}://... to be a file or an address: postgresql+psycopg://USER@HOST/NAME."
-    ) from None
 
 
 @dataclass(frozen=True)
@@ -173,11 +150,11 @@ class PostgresSession:
 
     connection: sa.Connection
 
-    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+    def run(self, statement: str, **values: str | float) -> Sequence[Row]:
         """Runs a statement with its values (`:name`) and returns its rows; one without values is passed on as it is."""
         connection = self.connection
         result = connection.execute(sa.text(statement), values) if values else connection.exec_driver_sql(statement)
-        return result.mappings().all() if result.returns_rows else ()
+        return [dict(row) for row in result.mappings()] if result.returns_rows else ()
 
     def writer_role(self) -> str:
         """The role that logged in; `SET ROLE` does not change it."""
@@ -185,9 +162,9 @@ class PostgresSession:
 
     def has_tables(self) -> bool:
         """Whether the tables exist; called outside a transaction."""
-        exists = sa.inspect(self.connection).has_table("schema")
+        exists = self.run("SELECT to_regclass('schema') IS NOT NULL AS found")[0]["found"]
         self.connection.rollback()
-        return exists
+        return bool(exists)
 
     def begin_creating(self) -> None:
         """Begins the transaction that creates the tables; it sees those of another process after the lock."""
@@ -199,7 +176,7 @@ class PostgresSession:
         Statements after it see what the writer before has committed: each has a view of its own.
         """
         self.run("SET LOCAL synchronous_commit = on")  # a role or a database may have it off
-        self.run(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
+        self.run(f"SET LOCAL lock_timeout = {round(sqlite_file.LOCK_SECONDS * 1000)}")
         self.run("SELECT pg_advisory_xact_lock('pg_class'::regclass::int, 'entries'::regclass::int)")
 
     def begin_reading(self) -> None:

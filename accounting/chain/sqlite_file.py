@@ -5,37 +5,41 @@ machines, and two sweeps could overspend or destroy the file without any error. 
 Unknown ones are not: other FUSE programs, the shared folders of containers and virtual machines, and every file system
 on a machine without `/proc/self/mountinfo`, for example macOS.
 
-A ledger that this process cannot write may still be read: an archive, a snapshot, another user's file. A database with
-a write-ahead log needs two more files beside it, even for reading. If they cannot be created, SQLite has to be told
-that nobody writes (`immutable=1`). It then ignores the log, which is right under two conditions only: the log is
-empty, and the file does not change while it is read. The first is checked before the file is opened and the second
-afterwards. If the log is not empty, SQLite reads it if it can, and otherwise refuses the file: without its log it would
-show less than was charged.
+A ledger that this process cannot write may still be read: an archive, a snapshot, another user's file. A write-ahead
+log needs two more files beside the database, even for reading. If they cannot be created, SQLite is told that nobody
+writes (`immutable=1`) and ignores the log, which must be empty, as is checked before, in a file that does not change
+meanwhile, as is checked afterwards. Any other file is read with its log or refused: without it, it would show less than
+was charged.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import quote
 
-from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import Value, first_line_of_error
 from dpsweep.accounting.chain.hash_chain import Row
-from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
+from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, mode_with_group
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.team_folder import missing_rights_text, mode_with_group
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
+
+LOCK_SECONDS = 60  # the time that a writer waits for the lock
+
+# what an error says of a ledger, in a file and on a server
+DAMAGED = "is no readable ledger: {}."
+OUT_OF_REACH = "cannot be written or read: {}."
+BUSY = "is in use by another process, and is whole: {}. The same command goes on."
+REFUSED = "may not be written or read by this user: {}. The ledger is whole; its owner can grant the rights."
+_REFUSED, _BUSY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM), (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 NETWORK = re.compile(
     r"9p|acfs|afs|beegfs|ceph|cifs|coda|davfs|fhgfs|gfs2?|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs|panfs|pvfs2|"
@@ -44,31 +48,13 @@ NETWORK = re.compile(
 )
 """Types of file systems that several machines may mount, including FUSE programs for remote storage."""
 
-SPARE_BYTES = 1 << 16
-"""The free bytes below which a disk counts as full: SQLite needs two files of some pages beside a ledger."""
-
 _MOUNTS = Path("/proc/self/mountinfo")
-
-_POINT_AND_KIND = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S*)", re.MULTILINE)
-"""The mount point, with octal codes for blanks, and the type of each file system in Linux's `mountinfo` format."""
-
-_FAULTS: Mapping[int, str] = MappingProxyType(
-    {
-        **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM), databases.REFUSED),
-        **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), databases.BUSY),
-    }
-)
-"""What an error says of a ledger, by its code: refused or busy."""
-
-_PAUSE_SECONDS = 0.01
+_POINT_AND_KIND = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S*)", re.MULTILINE)  # the point has octal codes for blanks
 
 
 @cache
 def refuse_network_folder(folder: Path) -> None:
-    """Raises `BadInput` if the folder is on a known network file system.
-
-    It lies on the deepest mount point above it, and on the last file system if several have this point.
-    """
+    """Raises `BadInput` if the deepest mount point above the folder, the last of equals, is on a known network."""
     try:
         table = _MOUNTS.read_text(errors="surrogateescape")
     except OSError:
@@ -80,20 +66,25 @@ def refuse_network_folder(folder: Path) -> None:
             mount, kind = point, one
     if NETWORK.fullmatch(kind):
         raise BadInput(
-            f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount} is a network file "
-            f"system ({kind}), on which SQLite's locks do not hold. Set DPSWEEP_LEDGER to a local file, or, for "
-            "several machines, to postgresql+psycopg://USER@HOST/NAME."
+            f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount} is a network file system "
+            f"({kind}). Set DPSWEEP_LEDGER to a local file, or to postgresql+psycopg://USER@HOST/NAME."
         )
 
 
 def refuse_unwritable_file(file: Path) -> None:
     """Raises `LedgerDamaged` if the database exists and this process cannot write it."""
     if file.exists() and not _is_writable(file):
-        closed = file if not os.access(file, os.W_OK) else file.parent
-        why = "" if closed.stat().st_uid == os.geteuid() else f": {missing_rights_text(closed)}"
+        closed = file.parent if os.access(file, os.W_OK) else file
+        is_own = closed.stat().st_uid == os.geteuid()
+        cause = None if is_own else PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(closed))
         raise LedgerDamaged(
-            f"The ledger {file} can be read but not written here: its file or its folder is read-only{why}."
-        )
+            f"The ledger {file} can be read but not written here: its file or its folder is read-only."
+        ) from cause
+
+
+def first_line_of_error(cause: Exception) -> str:
+    """The first line of a database's own message, without a full stop."""
+    return str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")
 
 
 def _is_writable(file: Path) -> bool:
@@ -101,7 +92,10 @@ def _is_writable(file: Path) -> bool:
 
 
 class SqliteFile:
-    """A file; only `create_storage` creates it."""
+    """The file that a path leads to through symbolic links, so that it has one name, one log and one store.
+
+    Raises `BadInput` for what SQLite would read as something else, and for what is no file.
+    """
 
     errors = (sqlite3.Error,)
     refusals = (
@@ -116,9 +110,17 @@ class SqliteFile:
     )
 
     def __init__(self, place: str | Path) -> None:
-        self.file = _resolve_links(place)
-        self.name = str(self.file)
-        self.places = (self.name,)
+        with suppress(RuntimeError, ValueError):  # symbolic links that lead to one another, an unknown user
+            path, mode = Path(place).expanduser().resolve(), stat.S_IFREG
+            with suppress(OSError):  # it is not there yet, or out of reach, as whoever opens it says
+                mode = path.stat().st_mode
+            if stat.S_ISREG(mode) and not str(place).startswith((":memory:", "file:")):
+                self.file, self.name, self.places = path, str(path), (str(path),)
+                return
+        raise BadInput(
+            f"Expected DPSWEEP_LEDGER={place!s:.200} to be the path of a file, no folder or device, or "
+            "postgresql+psycopg://USER@HOST/NAME."
+        )
 
     @contextmanager
     def open_session(self) -> Iterator[SqliteSession]:
@@ -132,19 +134,20 @@ class SqliteFile:
                 connection.execute(f"PRAGMA {pragma}").close()
             yield SqliteSession(connection, self.file)
         if before is not None and self._immutable_state() != before:
-            raise LedgerDamaged(
-                f"The ledger {self.file} was written while it was read; the same command reads it again."
-            )
+            raise LedgerDamaged(f"The ledger {self.file} was written while it was read; the same command goes on.")
+
+    def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
+        """Raises ValueError: a lock belongs to a connection with a server."""
+        raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
 
     def connect(self, mode: str) -> sqlite3.Connection:
         """A connection that begins no transaction by itself."""
         address = f"file:{quote(self.name)}?{mode}"
-        connection = sqlite3.connect(address, uri=True, timeout=databases.LOCK_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
         return connection
 
     def _immutable_state(self) -> tuple[int, int, int] | None:
-        """The file's state if it cannot be written here and has no log with changes; None otherwise."""
         logs = [Path(f"{self.file}-{kind}") for kind in ("wal", "journal")]
         if _is_writable(self.file) or any(log.exists() and log.stat().st_size for log in logs):
             return None
@@ -155,14 +158,13 @@ class SqliteFile:
         """Whether the file exists."""
         names = 0
         with (
-            turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be read", path=self.file),
+            turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be read"),
             suppress(FileNotFoundError, NotADirectoryError),
         ):
             names = self.file.stat().st_nlink
         if names > 1:  # SQLite keeps a log beside each name: lines in one are missing by the other
             raise LedgerDamaged(
-                f"Expected the ledger {self.name} to have one name on its disk, got {names}: hard links hide its last "
-                "lines from one another. Copy the file for a backup, and remove the other names."
+                f"Expected the ledger {self.name} to have one name on its disk, got {names}: remove other links."
             )
         return names == 1
 
@@ -178,34 +180,10 @@ class SqliteFile:
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its code and its class."""
-        otherwise = databases.OUT_OF_REACH if isinstance(cause, sqlite3.OperationalError) else databases.DAMAGED
-        fault = _FAULTS.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, otherwise)
-        sentence = first_line_of_error(cause)
-        if fault is databases.OUT_OF_REACH and shutil.disk_usage(self.file.parent).free < SPARE_BYTES:
-            sentence += "; no space is left on its disk"  # SQLite says no more than an input or output error
-        return fault.format(sentence)
-
-
-def _resolve_links(place: str | Path) -> Path:
-    """The file that a path leads to through symbolic links, so that it has one name, one log and one store.
-
-    Raises `BadInput` for what SQLite would read as something else, and for what is no file.
-    """
-    refusal = BadInput(
-        f"Expected DPSWEEP_LEDGER={place!s:.200} to be the path of a file, no folder or device, or "
-        "postgresql+psycopg://USER@HOST/NAME."
-    )
-    try:
-        path = Path(place).expanduser().resolve()
-    except (RuntimeError, ValueError) as cause:  # symbolic links that lead to one another, an unknown user
-        raise refusal from cause
-    try:
-        kind = stat.S_IFMT(path.stat().st_mode)
-    except OSError:  # it is not there yet, or out of reach, as whoever opens it says
-        kind = stat.S_IFREG
-    if kind != stat.S_IFREG or str(place).startswith((":memory:", "file:")):
-        raise refusal
-    return path
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        otherwise = OUT_OF_REACH if isinstance(cause, sqlite3.OperationalError) else DAMAGED
+        fault = REFUSED if code in _REFUSED else BUSY if code in _BUSY else otherwise
+        return fault.format(first_line_of_error(cause))
 
 
 @dataclass(frozen=True)
@@ -215,11 +193,10 @@ class SqliteSession:
     connection: sqlite3.Connection
     file: Path
 
-    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+    def run(self, statement: str, **values: str | float) -> Sequence[Row]:
         """Runs a statement with its values (`:name`) and returns its rows."""
         with closing(self.connection.execute(statement, values)) as cursor:
-            rows: list[sqlite3.Row] = cursor.fetchall()
-        return rows
+            return [dict(row) for row in cursor.fetchall()]
 
     def writer_role(self) -> None:
         """None: whoever can write the file can write any name."""
@@ -233,16 +210,16 @@ class SqliteSession:
 
         Retries the switch to a write-ahead log, which needs exclusive access: SQLite reports busy at once.
         """
-        deadline = time.monotonic() + databases.LOCK_SECONDS
+        deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 self.run("PRAGMA journal_mode=WAL")
-                break
+                self.run("BEGIN IMMEDIATE")
+                return
             except sqlite3.OperationalError as cause:
                 if cause.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
-                time.sleep(_PAUSE_SECONDS)
-        self.run("BEGIN IMMEDIATE")
+                time.sleep(0.01)
 
     def begin_writing(self) -> None:
         """Takes the write lock, before the first read; refuses a file on a network and one that is read-only."""

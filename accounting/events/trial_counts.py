@@ -1,18 +1,14 @@
-"""Distributions of the secret number of tries K in a random search; the distribution is public, the draw is secret.
+"""Laws of the secret number of tries K in a random search; the law is public, the draw is secret.
 
-A distribution is part of a privacy event, so it is a frozen value. The success of a search follows from its generating
-function E[x^K]: K independent draws contain one of the best share s of all points with probability 1 - E[(1 - s)^K].
-Rules are compared by this probability, because the mean alone favours distributions that are often 1.
+Prices are computed from the slope f' of the generating function f(x) = E[x^K], which each law says to a relative 1e-10.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
 from random import Random
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 
@@ -20,44 +16,9 @@ from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share, Tagged
 from dpsweep.accounting.errors import UnsupportedEvent
 
-FAR_TRIES = 2_000_000
-"""The largest number of probabilities that are summed one by one."""
-
-SERIES = 1e-6
-"""Below this |eta| the formulas lose precision; the logarithmic distribution, their limit, is used instead."""
-
-
-class Tries(Protocol):
-    """The distribution of a number of tries K."""
-
-    @property
-    def mean(self) -> float:
-        """E[K]."""
-
-    def generating_function(self, x: float) -> float:
-        """E[x^K] for 0 <= x <= 1; it increases from P(K = 0) to 1."""
-
-    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
-        """E[K x^(K - 1)] at each 0 <= x <= 1, shape [n]: the derivative of `generating_function`."""
-
-    def probability_beyond(self, limit: int) -> float:
-        """P(K > limit), rounded up by less than 1e-12."""
-
-    def probabilities_up_to(self, most: int) -> np.ndarray:
-        """P(K = k) for k from 0 to `most`, shape [most + 1]."""
-
-    def sample(self, rng: Random) -> int:
-        """One secret draw."""
-
-
-def chance_to_draw_best_share(tries: Tries, share: float) -> float:
-    """The probability that K independent uniform draws contain one of the best `share` of all points.
-
-    >>> round(chance_to_draw_best_share(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
-    0.54
-    """
-    validation.share("share", share)
-    return 1 - tries.generating_function(1 - share)
+FAR_TRIES = 2_000_000  # the most probabilities that are summed one by one
+MOST_TRIES = 20_000  # the largest limit of a `Capped` law: its slope is a polynomial of this degree
+SERIES = 1e-100  # below this |eta| the logarithmic law, the limit, is used: products with eta lose digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +29,28 @@ class NegativeBinomial(Tagged):
     *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Definition 1.
     """
 
-    eta: Annotated[float, partial(validation.require_number_between, above=-1)]
+    eta: Annotated[float, validation.number_in("(-1, inf)")]
     gamma: Share
 
     @classmethod
     def with_mean(cls, *, eta: float, mean: float) -> NegativeBinomial:
-        """The distribution with this eta and mean; the mean is at least 1."""
-        return cls(eta=float(eta), gamma=_gamma_for_mean(float(eta), float(mean)))
+        """The law with this eta and mean >= 1; identities of plans contain Brent's root, to the last bit."""
+        from scipy.optimize import brentq  # a tenth of `import torch`, and most plans solve for no gamma
+
+        if not 1 <= mean < math.inf:
+            raise ValueError(f"Expected mean={mean} >= 1 and finite.")
+
+        def excess(log_gamma: float) -> float:
+            return math.log(cls(eta=float(eta), gamma=math.exp(log_gamma)).mean) - math.log(mean)
+
+        lowest = -1.0
+        while excess(lowest) < 0:
+            lowest *= 2
+            if lowest < -600:
+                raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
+        one = mean == 1 or excess(-1e-12) >= 0
+        root = 0.0 if one else brentq(excess, lowest, -1e-12, xtol=1e-14, rtol=1e-14)
+        return cls(eta=float(eta), gamma=math.exp(root))
 
     @property
     def mean(self) -> float:
@@ -86,49 +62,27 @@ class NegativeBinomial(Tagged):
             return odds / -log
         return self.eta * odds / -math.expm1(self.eta * log)
 
-    def generating_function(self, x: float) -> float:
-        """E[x^K]."""
-        if self.gamma == 1:
-            return float(x)
-        log, at_x = math.log(self.gamma), math.log((1 - x) + self.gamma * x)
-        if abs(self.eta) < SERIES:
-            return at_x / log
-        return math.expm1(-self.eta * at_x) / math.expm1(-self.eta * log)
-
     def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
-        """E[K x^(K - 1)] = P(K = 1) (1 - (1 - gamma) x)^-(1 + eta)."""
-        return np.asarray(self._probability_of_one_try() * ((1 - x) + self.gamma * x) ** (-1 - self.eta))
+        """f'(x) = E[K x^(K - 1)] at each 0 <= x <= 1, shape [n]."""
+        return np.asarray(self.mean * (self.gamma / ((1 - x) + self.gamma * x)) ** (1 + self.eta))
 
     def probability_beyond(self, limit: int) -> float:
-        """P(K > limit), rounded up: the sum of these probabilities, or 1 minus the others if these are too many."""
-        far = limit + math.ceil(80 / self.gamma)
+        """P(K > limit): a sum, and a geometric series above the rest, which is less than exp(-80) of it."""
+        far = limit + math.ceil((80 + 2 * max(0.0, self.eta)) / self.gamma)
         if far > FAR_TRIES:
-            return min(1.0, max(0.0, 1 - float(self.probabilities_up_to(limit).sum())) + 1e-13 * limit)
-        chances = self.probabilities_up_to(far)
-        ratio = max(self._ratio_of_successive_probabilities(far), 1 - self.gamma)
-        return min(1.0, float(chances[limit + 1 :].sum() + chances[-1] * ratio / (1 - ratio)) * (1 + 4e-16 * far))
+            raise UnsupportedEvent(
+                f"Expected {self} with a limit to have a mean far below 1e5 for this bound; use RDP."
+            )
+        chances, ratio = self.probabilities_up_to(far), (1 - self.gamma) * max(1.0, (far + self.eta) / (far + 1))
+        return min(1.0, float(chances[limit + 1 :].sum() + chances[-1] * ratio / (1 - ratio)))
 
     def probabilities_up_to(self, most: int) -> np.ndarray:
-        """P(K = k) for k from 0 to `most`, by the ratios of successive probabilities."""
-        k = np.arange(1, most, dtype=float)
+        """P(K = k) for k from 0 to `most`, by the ratios of successive probabilities; shape [most + 1]."""
+        first, k = self.generating_function_slope(np.zeros(1)), np.arange(1, most, dtype=float)
+        if first < 1e-300:  # floating point has no digits there, nor in what follows
+            raise UnsupportedEvent(f"Expected {self} to have a smaller eta.")
         ratios = (1 - self.gamma) * (k + self.eta) / (k + 1)
-        return np.concatenate([[0.0], self._probability_of_one_try() * np.cumprod(np.append(1.0, ratios))])[: most + 1]
-
-    def sample(self, rng: Random) -> int:
-        """One draw by inversion."""
-        return _draw_by_inversion(1, self._probability_of_one_try(), self._ratio_of_successive_probabilities, rng)
-
-    def _probability_of_one_try(self) -> float:
-        """P(K = 1)."""
-        if self.gamma == 1:
-            return 1.0
-        if abs(self.eta) < SERIES:
-            return (1 - self.gamma) / -math.log(self.gamma)
-        return self.eta * (1 - self.gamma) / math.expm1(-self.eta * math.log(self.gamma))
-
-    def _ratio_of_successive_probabilities(self, k: int) -> float:
-        """P(K = k + 1) / P(K = k)."""
-        return (1 - self.gamma) * (k + self.eta) / (k + 1)
+        return np.append(0.0, np.cumprod(np.append(first, ratios)))[: most + 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +94,8 @@ class Poisson(Tagged):
 
     mean: Positive
 
-    def generating_function(self, x: float) -> float:
-        """E[x^K]."""
-        return math.exp(self.mean * (x - 1))
-
     def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
-        """E[K x^(K - 1)]."""
+        """f'(x)."""
         return np.asarray(self.mean * np.exp(self.mean * (x - 1)))
 
     def probability_beyond(self, limit: int) -> float:
@@ -160,13 +110,6 @@ class Poisson(Tagged):
 
         k = np.arange(most + 1)
         return np.asarray(np.exp(k * math.log(self.mean) - self.mean - gammaln(k + 1)))
-
-    def sample(self, rng: Random) -> int:
-        """One draw, as the number of exponential waiting times that fit into the mean."""
-        time, count = rng.expovariate(1.0), 0
-        while time <= self.mean:
-            time, count = time + rng.expovariate(1.0), count + 1
-        return count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,39 +127,10 @@ class Stopping(Tagged):
         """E[K]."""
         return -math.expm1(self.limit * math.log1p(-self.gamma)) / self.gamma if self.gamma < 1 else 1.0
 
-    def generating_function(self, x: float) -> float:
-        """E[x^K]."""
-        go_on = (1 - self.gamma) * x
-        return self.gamma * x * (1 - go_on ** (self.limit - 1)) / (1 - go_on) + x * go_on ** (self.limit - 1)
-
-    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
-        """E[K x^(K - 1)]."""
-        return self._as_capped_law.generating_function_slope(x)
-
-    def probability_beyond(self, limit: int) -> float:
-        """P(K > limit)."""
-        return (1 - self.gamma) ** limit if limit < self.limit else 0.0
-
-    def probabilities_up_to(self, most: int) -> np.ndarray:
-        """P(K = k) for k from 0 to `most`."""
-        return self._as_capped_law.probabilities_up_to(most)
-
-    @cached_property
-    def _as_capped_law(self) -> Capped:
-        """The same law: a geometric one with a limit."""
-        return Capped(tries=NegativeBinomial(eta=1.0, gamma=self.gamma), limit=self.limit)
-
-    def sample(self, rng: Random) -> int:
-        """One draw, by one Bernoulli draw after each try."""
-        count = 1
-        while count < self.limit and rng.random() >= self.gamma:
-            count += 1
-        return count
-
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed(Tagged):
-    """Exactly `count` tries, drawn with replacement."""
+class EachPoint(Tagged):
+    """Each of `count` points exactly once; the points are not drawn."""
 
     count: PositiveInt
 
@@ -225,34 +139,13 @@ class Fixed(Tagged):
         """`count`."""
         return float(self.count)
 
-    def generating_function(self, x: float) -> float:
-        """x^count."""
-        return float(x) ** self.count
-
     def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
-        """count x^(count - 1)."""
+        """f'(x) = count x^(count - 1)."""
         return np.asarray(self.count * np.asarray(x, dtype=float) ** (self.count - 1))
 
     def probability_beyond(self, limit: int) -> float:
         """1 below `count`, else 0."""
         return float(limit < self.count)
-
-    def probabilities_up_to(self, most: int) -> np.ndarray:
-        """All of the probability at `count`."""
-        return np.asarray(np.arange(most + 1) == self.count, dtype=float)
-
-    def sample(self, rng: Random) -> int:
-        """`count`."""
-        return self.count
-
-
-@dataclass(frozen=True, kw_only=True)
-class EachPoint(Fixed):
-    """Each of `count` points exactly once; the points are not drawn."""
-
-
-MOST_TRIES = 20_000
-"""The largest limit of a `Capped` law: its slope is a polynomial of this degree."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,78 +160,33 @@ class Capped(Checked):
         """E[min(K, limit)]."""
         return float(self.generating_function_slope(np.ones(1))[0])
 
-    def generating_function(self, x: float) -> float:
-        """E[x^min(K, limit)]."""
-        return float(np.polynomial.polynomial.polyval(x, self._probabilities_up_to_limit))
-
     def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
-        """E[min(K, limit) x^(min(K, limit) - 1)]; far below 1, where the limit is not felt, that of the whole law."""
-        points, back = np.unique(np.asarray(x, dtype=float), return_inverse=True)
-        values = self.tries.generating_function_slope(points)
-        felt = points > math.exp(-_NOT_FELT / self.limit)
-        weights = self._probabilities_up_to_limit[1:] * np.arange(1, self.limit + 1)
-        values[felt] = np.polynomial.polynomial.polyval(points[felt], weights)
-        return np.asarray(values[back])
+        """f'(x)."""
+        weights = self.probabilities_up_to(self.limit)[1:] * np.arange(1, self.limit + 1)
+        return np.asarray(np.polynomial.polynomial.polyval(np.asarray(x, dtype=float), weights))
 
     def probability_beyond(self, limit: int) -> float:
         """P(min(K, limit of this law) > limit)."""
         return self.tries.probability_beyond(limit) if limit < self.limit else 0.0
 
     def probabilities_up_to(self, most: int) -> np.ndarray:
-        """P(min(K, limit) = k) for k from 0 to `most`."""
-        return np.pad(self._probabilities_up_to_limit, (0, max(0, most - self.limit)))[: most + 1]
-
-    def sample(self, rng: Random) -> int:
-        """One draw."""
-        return min(self.tries.sample(rng), self.limit)
-
-    @cached_property
-    def _probabilities_up_to_limit(self) -> np.ndarray:
-        """The probabilities up to the limit; the last is P(K >= limit), as a sum of positive numbers."""
+        """P(min(K, limit) = k) for k from 0 to `most`; the last is P(K >= limit)."""
         if self.limit > MOST_TRIES:
             raise UnsupportedEvent(f"Expected limit={self.limit} <= {MOST_TRIES} for this bound; use RDP.")
-        far = self.limit + 1000
-        while (chances := self.tries.probabilities_up_to(far))[-1] > 1e-30 * chances[self.limit :].sum():
-            far *= 2
-            if far > FAR_TRIES:
-                raise UnsupportedEvent(f"Expected a mean={self.tries.mean:.3g} far below 1e5 for this bound; use RDP.")
-        return np.append(chances[: self.limit], chances[self.limit :].sum())
+        last = self.tries.probability_beyond(self.limit - 1)
+        return np.append(self.tries.probabilities_up_to(self.limit - 1), last)[: most + 1]
 
 
-_NOT_FELT = 60.0  # x^limit below exp(-60) changes no slope by more than a relative 1e-20
+Tries = NegativeBinomial | Poisson | EachPoint | Capped  # what a search of the best try is priced with
 
 
-@lru_cache(maxsize=256)
-def _gamma_for_mean(eta: float, mean: float) -> float:
-    """The gamma at which a truncated negative binomial distribution has this mean.
-
-    Identities of plans contain it, so it is Brent's root to the last bit.
-    """
-    from scipy.optimize import brentq  # a tenth of `import torch`, and most plans solve for no gamma
-
-    if not (math.isfinite(mean) and mean >= 1):
-        raise ValueError(f"Expected mean={mean} >= 1 and finite.")
-    if mean == 1:
-        return 1.0
-
-    def log_mean_above_target(log_gamma: float) -> float:
-        return math.log(NegativeBinomial(eta=eta, gamma=math.exp(log_gamma)).mean) - math.log(mean)
-
-    lowest = -1.0
-    while log_mean_above_target(lowest) < 0:
-        lowest *= 2
-        if lowest < -600:
-            raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
-    if log_mean_above_target(-1e-12) >= 0:
-        return 1.0
-    return math.exp(brentq(log_mean_above_target, lowest, -1e-12, xtol=1e-14, rtol=1e-14))
-
-
-def _draw_by_inversion(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:
-    """One draw by inversion, from P(K = start) and the ratios of successive probabilities."""
-    u, k, probability = rng.random(), start, first
-    while u >= probability and probability > 0:
-        u -= probability
-        probability *= ratio(k)
-        k += 1
-    return k
+def draw_number(tries: NegativeBinomial | Poisson | Stopping, limit: int | None, rng: Random) -> int:
+    """One secret draw of min(K, limit), by inversion: the first k with P(K <= k) of at least a uniform number."""
+    if isinstance(tries, Stopping):
+        return draw_number(NegativeBinomial(eta=1.0, gamma=tries.gamma), tries.limit, rng)
+    share, most = 1 - rng.random(), limit or 1000 + 2 * math.ceil(tries.mean)
+    chances = tries.probabilities_up_to(most)
+    while limit is None and chances[-1] > 0 and chances.sum() < share:
+        most *= 2
+        chances = tries.probabilities_up_to(most)
+    return int(np.searchsorted(np.append(np.cumsum(chances)[:-1], 1.0), share))

@@ -1,13 +1,14 @@
-"""The classes of events, frozen values that describe mechanisms, and their JSON form.
+"""Events: frozen values that say which mechanisms read private records; their composition, and their JSON form.
 
-Names, fields and meaning of the first eight are those of `dp_accounting.dp_event`, the field's common vocabulary; they
-are defined here because that package takes half a second to import and nothing else of it is used.
+Names, fields and meaning of the first eight classes are those of `dp_accounting.dp_event`. An event is declared before
+anything runs, accountants price it, and the run is compared with it.
 
-An event that cannot exist cannot be built: a negative count, a noise that is no number, or a hard stop that comes
-before its price allows would be priced too low. Each class says what its fields may be, and raises ValueError or
-TypeError for anything else, whoever builds it: `accounting/events/build.py`, a stored form, or another library's event.
-
-The JSON form is exact and versioned: floats round-trip, and plan hashes are computed from it.
+* An event that cannot exist, and would be priced too low, cannot be built: each class raises ValueError or TypeError.
+* `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the clip
+  norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
+  accountants, not events, take this into account.
+* A composition is a sorted multiset of leaves: `DpEvent.leaves` alone unrolls repetition, and merges equal leaves.
+* The JSON form is exact: floats round-trip, and plan hashes are computed from it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from functools import cached_property, lru_cache, partial
+from itertools import pairwise
+from typing import Annotated, Any, Literal, get_args
 
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Count, PositiveInt, Stored, Tagged
@@ -26,29 +28,7 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.guarantee import Adjacency
 
-
-def _check_event(name: str, value: object) -> None:
-    if not isinstance(value, DpEvent):
-        raise UnsupportedEvent(f"Expected {name} to be an event, got {event_name_for_sentence(value)}.")
-
-
-def _check_adjacency(name: str, value: object) -> None:
-    if value not in list(Adjacency):
-        raise ValueError(f"Expected {name}={value!r} to be one of {', '.join(Adjacency)}.")
-
-
-def _check_selection_law(name: str, value: object) -> None:
-    if not isinstance(value, SelectionLaw):
-        raise TypeError(f"Expected {name}={value!r} to be the law of the tries of a search that does not stop.")
-
-
-def _check_stopping_law(name: str, value: object) -> None:
-    if not isinstance(value, Stopping):
-        raise TypeError(f"Expected {name}={value!r} to be the law of a search that stops.")
-
-
-Leaves = tuple[tuple["DpEvent", int], ...]
-"""The leaves of an event with their multiplicities, in canonical order."""
+Leaves = tuple[tuple["DpEvent", int], ...]  # with their multiplicities, in the order of their texts
 
 
 @dataclass(frozen=True)
@@ -57,28 +37,30 @@ class DpEvent(Tagged):
 
     @property
     def leaves(self) -> Leaves:
-        """The mechanisms that it is composed of, with their multiplicities: the one place that unrolls repetition.
-
-        Leaves are all events except compositions; a sampled event is one leaf. Equal leaves are merged and in the order
-        of their texts. Leaves with count zero and no-ops vanish.
-        """
-        return ((self, 1),)
+        """The mechanisms that it is composed of; a sampled event is one leaf, and no access is none."""
+        return () if isinstance(self, NoOpDpEvent) else ((self, 1),)
 
 
-Event = Annotated[DpEvent, _check_event]
+def _require_event(name: str, value: object) -> None:
+    if not isinstance(value, DpEvent):
+        raise UnsupportedEvent(f"Expected {name} to be an event, got {event_name(value)}.")
+
+
+def _require_one_of(kinds: tuple[type, ...], name: str, value: object) -> None:
+    if not isinstance(value, kinds):
+        raise TypeError(f"Expected {name}={value!r} to be {' or '.join(kind.__name__ for kind in kinds)}.")
+
+
+Event = Annotated[DpEvent, _require_event]
+Law = NegativeBinomial | Poisson | EachPoint
 Noise = Annotated[float, validation.non_negative]
 Rate = Annotated[float, validation.share]
-SelectionLaw = NegativeBinomial | Poisson | EachPoint
+OneAdjacency = Annotated[Adjacency, partial(_require_one_of, (Adjacency,))]
 
 
 @dataclass(frozen=True)
 class NoOpDpEvent(DpEvent):
     """No access to private data."""
-
-    @property
-    def leaves(self) -> Leaves:
-        """None."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,7 @@ class SelfComposedDpEvent(DpEvent):
     event: Event
     count: Count
 
-    @cached_property
+    @property
     def leaves(self) -> Leaves:
         """Those of `event`, each `count` times as often."""
         return tuple((leaf, times * self.count) for leaf, times in self.event.leaves if self.count)
@@ -115,8 +97,7 @@ class ComposedDpEvent(DpEvent):
     @cached_property
     def leaves(self) -> Leaves:
         """Those of all `events`."""
-        every = count_equal_objects(self.events)
-        return merge_equal_events((leaf, times * count) for event, times in every for leaf, count in event.leaves)
+        return _merged((leaf, n * times) for event, n in _distinct(self.events) for leaf, times in event.leaves)
 
 
 @dataclass(frozen=True)
@@ -138,9 +119,7 @@ class SampledWithoutReplacementDpEvent(DpEvent):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sample_size > self.source_dataset_size:
-            raise ValueError(
-                f"Expected sample_size={self.sample_size} <= source_dataset_size={self.source_dataset_size}."
-            )
+            raise ValueError(f"Expected sample_size={self.sample_size} <= {self.source_dataset_size} records.")
 
 
 @dataclass(frozen=True)
@@ -148,7 +127,6 @@ class TruncatedSubsampledGaussianDpEvent(DpEvent):
     """A Gaussian mechanism on a Poisson sample that is cut to `truncated_batch_size` records at random.
 
     `dataset_size` is the most records that there may be: with more, samples are cut more often, and it costs more.
-
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling).
     """
 
@@ -163,20 +141,16 @@ class BlackBoxDpEvent(DpEvent):
     """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
     epsilon: Annotated[float, validation.bound]
-    delta: Annotated[float, validation.failure_probability]
-    adjacency: Annotated[Adjacency, _check_adjacency]
+    delta: Annotated[float, validation.below_one]
+    adjacency: OneAdjacency
 
 
 @dataclass(frozen=True)
 class StatedGaussianDpEvent(DpEvent):
-    """A Gaussian mechanism with a sensitivity stated for `adjacency`, so that replacement does not double it.
-
-    `noise_multiplier` is the noise over that sensitivity. `adjacency` is None if the sensitivity holds for both kinds
-    of neighbours, as for a count.
-    """
+    """A Gaussian mechanism, its noise over a sensitivity that was proved for `adjacency`, or for both kinds if None."""
 
     noise_multiplier: Noise
-    adjacency: Annotated[Adjacency | None, _check_adjacency] = None
+    adjacency: OneAdjacency | None = None
 
 
 @dataclass(frozen=True)
@@ -193,16 +167,16 @@ class EpochDpEvent(DpEvent):
 
 
 @dataclass(frozen=True)
-class RoundedNumberDpEvent(DpEvent):
-    """One number with Gaussian noise that a run releases, rounded to a lattice: beside the mechanism that has it."""
-
-
-@dataclass(frozen=True)
 class RandomAllocationDpEvent(DpEvent):
     """An epoch of `steps` Gaussian steps; each record is in one of them, drawn uniformly and kept secret."""
 
     steps: PositiveInt
     noise_multiplier: Noise
+
+
+@dataclass(frozen=True)
+class RoundedNumberDpEvent(DpEvent):
+    """One number with Gaussian noise that a run releases, rounded to a lattice: beside the mechanism that has it."""
 
 
 @dataclass(frozen=True)
@@ -244,18 +218,17 @@ class MixtureDpEvent(DpEvent):
 
 @dataclass(frozen=True)
 class SelectionDpEvent(DpEvent):
-    """The best of several independent runs of one mechanism; only this best run is released.
+    """The best of independent runs of a mechanism, `limit` at most; only it is released.
 
-    Their number is secret and random, or that of the points, of which each has a run. `limit` ends the search after
-    this number of tries; None sets no limit.
+    Their number is secret, or each point has one.
     """
 
     event: Event
-    tries: Annotated[SelectionLaw, _check_selection_law]
+    tries: Annotated[Law, partial(_require_one_of, get_args(Law))]
     limit: PositiveInt | None = None
 
     @property
-    def law_of_tries_with_limit(self) -> SelectionLaw | Capped:
+    def law_of_tries_with_limit(self) -> Law | Capped:
         """The law of the number of tries that are made, with the limit."""
         if self.limit is None or isinstance(self.tries, EachPoint):
             return self.tries
@@ -264,18 +237,16 @@ class SelectionDpEvent(DpEvent):
 
 @dataclass(frozen=True)
 class RandomStoppingDpEvent(DpEvent):
-    """Liu and Talwar's random stopping with a hard stop: only the best of the tries is released."""
+    """Liu and Talwar's random stopping: the best is released; the part `delta2` of delta pays for the hard stop."""
 
     event: Event
-    tries: Annotated[Stopping, _check_stopping_law]
+    tries: Annotated[Stopping, partial(_require_one_of, (Stopping,))]
     delta2: Annotated[float, validation.fraction]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tries.limit < math.log(1 / self.delta2) / self.tries.gamma:  # that part of delta pays for the hard stop
-            raise ValueError(
-                f"Expected tries={self.tries!r} to reach their limit with probability delta2={self.delta2} at most."
-            )
+        if self.tries.limit < math.log(1 / self.delta2) / self.tries.gamma:
+            raise ValueError(f"Expected {self.tries} to reach its limit with probability delta2={self.delta2} at most.")
 
 
 @dataclass(frozen=True)
@@ -283,19 +254,15 @@ class ThresholdDpEvent(DpEvent):
     """Liu and Talwar's known threshold: the first try whose score reaches a public threshold, or none."""
 
     event: Event
-    tries: Annotated[Stopping, _check_stopping_law]
+    tries: Annotated[Stopping, partial(_require_one_of, (Stopping,))]
 
 
-def event_name_for_sentence(event: object) -> str:
-    """The name of a mechanism in a sentence; for an event of another library, also how to convert it.
-
-    >>> event_name_for_sentence(GaussianDpEvent(noise_multiplier=1.0))
-    'Gaussian'
-    """
-    if not isinstance(event, DpEvent):
-        library = type(event).__module__.partition(".")[0]
-        return f"{library}.{type(event).__name__}, which is no event of dpsweep: convert it with from_dp_accounting"
-    return type(event).__name__.removesuffix("DpEvent")
+def event_name(event: object) -> str:
+    """The name of a mechanism in a sentence; for an event of another library, also how to convert it."""
+    if isinstance(event, DpEvent):
+        return type(event).__name__.removesuffix("DpEvent")
+    library = type(event).__module__.partition(".")[0]
+    return f"{library}.{type(event).__name__}, which is no event of dpsweep: convert it with from_dp_accounting"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,20 +272,12 @@ class _Versioned(Stored):
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
-    """The exact, versioned JSON form.
-
-    >>> from_json(to_json(GaussianDpEvent(noise_multiplier=0.1))) == GaussianDpEvent(noise_multiplier=0.1)
-    True
-    """
+    """The exact, versioned JSON form."""
     return _Versioned(event=event).to_json()
 
 
 def from_json(form: dict[str, Any]) -> DpEvent:
-    """Reads `to_json`'s form, and nothing that says more or less than it.
-
-    Raises ValueError or TypeError for another version, for an unknown event, and for a field that is missing, or
-    unknown, or that no event has with this value.
-    """
+    """Reads `to_json`'s form, and nothing that says more or less than it: else raises ValueError or TypeError."""
     return _Versioned.from_json(form).event
 
 
@@ -328,15 +287,195 @@ def canonical_text(event: DpEvent) -> str:
     return json.dumps(event.to_json(), sort_keys=True)
 
 
-def merge_equal_events(pairs: Iterable[tuple[DpEvent, int]]) -> Leaves:
-    """The events with the sums of their counts, in the order of their texts."""
+def _merged(pairs: Iterable[tuple[DpEvent, int]]) -> Leaves:
     counts: dict[DpEvent, int] = {}
     for event, count in pairs:
         counts[event] = counts.get(event, 0) + count
     return tuple(sorted(counts.items(), key=lambda pair: canonical_text(pair[0])))
 
 
-def count_equal_objects(events: Sequence[DpEvent]) -> list[tuple[DpEvent, int]]:
-    """Each object once with its number: a million proposed runs are few objects, and events are slow to hash."""
-    every = {id(event): event for event in events}
+def _distinct(events: Sequence[DpEvent]) -> list[tuple[DpEvent, int]]:
+    every = {id(event): event for event in events}  # a million proposed runs are few objects, and slow to hash
     return [(every[place], count) for place, count in Counter(map(id, events)).items()]
+
+
+def repeat(event: DpEvent, count: int) -> DpEvent:
+    """The same mechanism `count` times, each with fresh randomness."""
+    return SelfComposedDpEvent(event=event, count=count)
+
+
+def compose(events: Iterable[DpEvent]) -> DpEvent:
+    """All of these mechanisms on the same records; equal leaves are merged, and leaves are in a canonical order."""
+    return ComposedDpEvent(tuple(repeat(leaf, count) for leaf, count in ComposedDpEvent(tuple(events)).leaves))
+
+
+def canonical_event(event: DpEvent) -> DpEvent:
+    """The canonical form of one mechanism: a single leaf as itself, anything else as a sorted composition."""
+    leaves = leaves_with_counts(event)
+    return leaves[0][0] if [count for _, count in leaves] == [1] else compose([event])
+
+
+def leaves_with_counts(event: DpEvent) -> Leaves:
+    """`DpEvent.leaves`; raises `UnsupportedEvent` for an event of another library, so every accountant refuses it."""
+    _require_event("event", event)
+    return event.leaves
+
+
+def mechanisms_with_counts(event: DpEvent) -> Leaves:
+    """The leaves with their multiplicities, without rounded numbers."""
+    return tuple(pair for pair in leaves_with_counts(event) if not isinstance(pair[0], RoundedNumberDpEvent))
+
+
+def number_of_rounded_numbers(event: DpEvent) -> int:
+    """The rounded numbers beside the mechanisms of a composition, without those inside of its searches."""
+    return sum(count for leaf, count in leaves_with_counts(event) if isinstance(leaf, RoundedNumberDpEvent))
+
+
+def are_same_events(left: DpEvent, right: DpEvent) -> bool:
+    """Whether two events are the same mechanisms with the same counts, for every nesting and order."""
+    return leaves_with_counts(left) == leaves_with_counts(right)
+
+
+def poisson_sampled(event: DpEvent, *, sample_rate: float) -> DpEvent:
+    """Any mechanism on a secret Poisson sample that contains each record with probability `sample_rate`."""
+    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=canonical_event(event))
+
+
+def _canonical_with_counts(events: Iterable[DpEvent]) -> Leaves:
+    return _merged((canonical_event(event), count) for event, count in _distinct(list(events)))
+
+
+def worst_of_events(events: Iterable[DpEvent]) -> DpEvent:
+    """One of these, chosen independently of the data: the event itself if all are equal, else their pointwise worst."""
+    kinds = tuple(event for event, _ in _canonical_with_counts(events))
+    return WorstDpEvent(events=kinds) if len(kinds) > 1 else (*kinds, NoOpDpEvent())[0]
+
+
+def mixture(events: Iterable[DpEvent]) -> DpEvent:
+    """One of these, drawn uniformly and independently of the data, with the draw in the output."""
+    distinct = _canonical_with_counts(events)
+    if len(distinct) <= 1:
+        return worst_of_events(event for event, _ in distinct)
+    kinds, counts = zip(*distinct, strict=True)
+    return MixtureDpEvent(events=kinds, counts=tuple(count // math.gcd(*counts) for count in counts))
+
+
+def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> tuple[float, float] | None:
+    """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or with rate 1; else None.
+
+    A stated noise counts twice under replacement: there the sum changes by one norm bound, and not by two.
+    """
+    if isinstance(event, NonPrivateDpEvent):
+        return 1.0, 0.0
+    if isinstance(event, GaussianDpEvent | EpochDpEvent):
+        return getattr(event, "sampling_probability", 1.0), float(event.noise_multiplier)
+    if isinstance(event, StatedGaussianDpEvent) and event.adjacency in (None, adjacency):
+        return 1.0, event.noise_multiplier * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+    if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
+        return float(event.sampling_probability), float(event.event.noise_multiplier)
+    return None
+
+
+def as_fixed_batch_step(event: DpEvent) -> tuple[int, int, float] | None:
+    """(batch_size, records, noise_multiplier) of a Gaussian step on a batch without replacement; else None."""
+    if isinstance(event, SampledWithoutReplacementDpEvent) and isinstance(event.event, GaussianDpEvent):
+        return int(event.sample_size), int(event.source_dataset_size), float(event.event.noise_multiplier)
+    return None
+
+
+def step_on_shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:
+    """One step of several trials on the *same* Poisson subsample, each with its own noise.
+
+    The concatenated sums, each scaled by its noise, are one Gaussian mechanism: noise 1 / sqrt(sum 1 / noise^2).
+    """
+    for noise in noise_multipliers:
+        validation.non_negative("noise_multiplier", noise)
+    if not noise_multipliers:
+        return NoOpDpEvent()
+    precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)
+    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=GaussianDpEvent(precision**-0.5))
+
+
+def runs_on_shared_batches(runs: Iterable[DpEvent]) -> DpEvent:
+    """Runs of Poisson-sampled Gaussian steps on the *same* batches: those that have not ended share each step.
+
+    Raises ValueError for runs of other steps.
+    """
+    shared: list[tuple[int, float, float]] = []
+    parts: list[DpEvent] = []
+    for run in runs:
+        steps = mechanisms_with_counts(run)
+        step = as_gaussian_step(steps[0][0]) if [type(leaf) for leaf, _ in steps] == [PoissonSampledDpEvent] else None
+        if step is None:
+            raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")
+        shared.append((steps[0][1], *step))
+        parts.append(repeat(RoundedNumberDpEvent(), number_of_rounded_numbers(run)))
+    if len(rates := {rate for _, rate, _ in shared}) > 1:
+        raise ValueError(f"Expected sample_rate={sorted(rates)} of runs that share their batches to be one.")
+    for before, length in pairwise(sorted({0, *(steps for steps, _, _ in shared)})):
+        noises = [noise for steps, _, noise in shared if steps >= length]
+        together = step_on_shared_subsample(sample_rate=min(rates), noise_multipliers=noises)
+        parts.append(repeat(together, length - before))
+    return compose(parts)
+
+
+FINAL, SEALED = "final", "sealed"  # the first word of what only a final run reads; what only a card reads
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEvent:
+    """A plan's events on disjoint populations: the training records, and the held-out records for scores, if any.
+
+    `final` is a final run on records that the search does not read, split in the same way. `sealed` is the one query on
+    a sealed part about the model that is handed over: no rule wraps or amplifies it.
+    *Guarantee*: with one public, fixed split, every record is in one part, so the whole costs the pointwise maximum of
+    the parts, not their sum (parallel composition).
+    """
+
+    training: DpEvent
+    validation: DpEvent | None = None
+    final: PlanEvent | None = None
+    sealed: DpEvent | None = None
+
+    @property
+    def events_by_population(self) -> dict[str, DpEvent]:
+        """The populations by name."""
+        final = {} if self.final is None else self.final.events_by_population
+        parts = {"training": self.training, "validation": self.validation}
+        parts |= {f"{FINAL} {name}": part for name, part in final.items()} | {SEALED: self.sealed}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @classmethod
+    def from_events_by_population(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
+        """The plan event with these populations; raises TypeError for an unknown name or without training records."""
+        own = {name: part for name, part in parts.items() if not name.startswith(f"{FINAL} ")}
+        final = {name.removeprefix(f"{FINAL} "): part for name, part in parts.items() if name not in own}
+        return cls(**own, final=cls.from_events_by_population(final) if final else None)
+
+    def composed_with(self, other: PlanEvent) -> PlanEvent:
+        """Both on the same records: what reads the same population adds."""
+        parts, others = self.events_by_population, other.events_by_population
+        both = {name: compose([part, others[name]]) for name, part in parts.items() if name in others}
+        return PlanEvent.from_events_by_population(parts | others | both)
+
+    def is_same_as(self, other: PlanEvent) -> bool:
+        """Whether the other plan event is the same mechanisms on the same populations."""
+        ours, theirs = (event.events_by_population.items() for event in (self, other))
+        return {name: part.leaves for name, part in ours} == {name: part.leaves for name, part in theirs}
+
+    def to_json(self) -> dict[str, Any]:
+        """The forms of the events, by population."""
+        return {name: to_json(part) for name, part in self.events_by_population.items()}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> PlanEvent:
+        """Reads `to_json`'s form."""
+        return cls.from_events_by_population({name: from_json(part) for name, part in form.items()})
+
+
+def worst_plan_event_per_population(points: Sequence[PlanEvent]) -> PlanEvent:
+    """An event that costs at least as much as each of these, for every population that one of them has."""
+    every = [point.events_by_population for point in points]
+    names = dict.fromkeys(name for parts in every for name in parts)
+    worst = {name: worst_of_events(parts[name] for parts in every if name in parts) for name in names}
+    return PlanEvent.from_events_by_population(worst)

@@ -19,96 +19,83 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
-import re
 import secrets
 import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from platformdirs import user_config_path
-
-from dpsweep.accounting.codec import Stored
-from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.chain.hash_chain import Kind
+from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, user_folder
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.ledger.bodies import DIGEST, Fingerprint, body_of_kind
+from dpsweep.accounting.ledger.mirror import ENDING, KnownPlace, Mirror, state_folder
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
+
+if TYPE_CHECKING:
+    from dpsweep.accounting.ledger.ledger import Ledger
 
 KEY_BYTES = 32
 
 _FILE = b"dpsweep file 1:"
 _KEY = b"dpsweep key 1:"
 _HASH = "sha256"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _NOT_ITS_OWNERS = stat.S_IWGRP | stat.S_IRWXO
 
 
-class Relation(StrEnum):
-    """The relation of two fingerprints' files."""
-
-    SAME = "the same files"
-    SHARED = "some of the files, not all"
-    DISJOINT = "no file of the other"
-    OTHER_KEY = "made with another key, so nothing is known"
+def known_data(ledger: Ledger) -> tuple[tuple[str, Fingerprint], ...]:
+    """Every recorded data set, each after the name of its account."""
+    return tuple((entry.account, body_of_kind(entry, Fingerprint)) for entry in ledger.entries(kind=Kind.DATA))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fingerprint(Stored):
-    """The identity of a data set's private files, hidden from anyone without the key.
+def same_data_elsewhere(data: Fingerprint, ledger: Ledger) -> tuple[str, ...]:
+    """A sentence for each other ledger of this user whose mirror names a file of these data.
 
-    `key_id` names the key, `files` are the distinct keyed digests of the files' contents, in rising order.
-    *Guarantee*: a function of the key and of the set of contents alone; names, folders, compression and order play no
-    part. Without the key, it shows how many files there are and which of them two fingerprints share, and nothing more,
-    if HMAC-SHA256 is a pseudo-random function and no two contents have the same SHA-256.
-    *Source*: RFC 2104; Bellare, New Proofs for NMAC and HMAC, CRYPTO 2006.
-
-    >>> key = Key(secret=bytes(32))
-    >>> visits, more = Content.from_chunks([b"age,ill"]), Content.from_chunks([b"weight"])
-    >>> key.fingerprint([visits]).relation_to_other(key.fingerprint([more, visits])).value
-    'some of the files, not all'
+    A file that cannot be read says nothing: no charge depends on it.
     """
+    places: dict[str, str] = {}
+    accounts: dict[tuple[str, str], None] = {}
+    for path in state_folder().glob("*.place"):
+        with suppress(LedgerDamaged):
+            if (known := KnownPlace.read(path)) is not None:
+                places[known.identity] = known.place
+    for path in sorted(state_folder().glob(f"*{ENDING}")):
+        with suppress(LedgerDamaged):
+            for row in Mirror(path=path).rows() if path.stem != ledger.chain.identity() else ():
+                body = json.loads(row["body"]) if row["kind"] == Kind.DATA else {"key_id": ""}
+                if body["key_id"] == data.key_id and set(data.files) & set(body["files"]):
+                    accounts[places.get(path.stem, str(path)), row["account"]] = None
+    return tuple(
+        f"The ledger {place} has these data as its account {account}: what the two ledgers spent on them adds up, "
+        "and this one does not count it. DPSWEEP_LEDGER names the ledger that is used."
+        for place, account in accounts
+    )
 
-    key_id: str
-    files: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        for name, digests in (("key_id", (self.key_id,)), ("files", self.files)):
-            whole = all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests)
-            if not digests or not whole or list(digests) != sorted(set(digests)):
-                raise ValueError(f"Expected {name}={getattr(self, name)!r} of 64 hexadecimal digits, strictly rising.")
+def new_data_message(data: Fingerprint, account: str, ledger: Ledger) -> str:
+    """A message about data that are new to an account, open or not; empty for the first ones and for known ones.
 
-    def relation_to_other(self, other: Fingerprint) -> Relation:
-        """The relation of two data sets; it is symmetric."""
-        if self.key_id != other.key_id:
-            return Relation.OTHER_KEY
-        if self.files == other.files:
-            return Relation.SAME
-        return Relation.SHARED if set(self.files) & set(other.files) else Relation.DISJOINT
-
-
-def message_about_new_data_or_none(
-    data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerprint]], ledger: str
-) -> str | None:
-    """A message on the news about an account's data, compared with the data sets of a ledger: None if there is no news.
-
-    The message is empty for the first data of an account. Raises `BadInput` if a file belongs to another account's
-    data, or if the known fingerprints were made with another key.
+    Raises `BadInput` if a file belongs to another account's data, or if the known fingerprints were made with another
+    key.
     """
-    relations = [(whose, data.relation_to_other(other)) for whose, other in known]
-    for whose, relation in relations:
-        if whose != account and relation in (Relation.SAME, Relation.SHARED):
+    known = known_data(ledger)
+    for other, files in known:
+        if other != account and set(files.files) & set(data.files):
+            which = "the same files" if files == data else "some of the files, not all"
             raise BadInput(
-                f"Expected dataset.name={account} to be {whose}: {relation.value} are known as the data of the account "
-                f"{whose}, and a new name gives no new budget."
+                f"Expected dataset.name={account} to be {other}: {which} are known as the data of the account {other}, "
+                "and a new name gives no new budget."
             )
-    own = [relation for whose, relation in relations if whose == account]
-    if Relation.SAME in own:
-        return None
-    if any(relation is Relation.OTHER_KEY for _, relation in relations):
-        raise missing_key_error(ledger, "it is another one")
+    own = [files for other, files in known if other == account]
+    if data in own:
+        return ""
+    if any(files.key_id != data.key_id for _, files in known):
+        raise missing_key_error(ledger.name, "it is another one")
     return f"The data of {account} are not those that were charged before; they are charged to it too." if own else ""
 
 
@@ -157,7 +144,13 @@ class Key:
         return self._keyed_digest(_KEY, b"")
 
     def fingerprint(self, contents: Iterable[Content]) -> Fingerprint:
-        """The fingerprint of the files with private records, at least one."""
+        """The fingerprint of the files with private records, at least one.
+
+        *Guarantee*: a function of the key and of the set of contents alone; names, folders, compression and order play
+        no part. Without the key, it shows how many files there are and which of them two fingerprints share, and
+        nothing more, if HMAC-SHA256 is a pseudo-random function and no two contents have the same SHA-256.
+        *Source*: RFC 2104; Bellare, New Proofs for NMAC and HMAC, CRYPTO 2006.
+        """
         files = {self._keyed_digest(_FILE, content.digest) for content in contents}
         return Fingerprint(key_id=self.id, files=tuple(sorted(files)))
 
@@ -165,7 +158,7 @@ class Key:
     def user_key_path() -> Path:
         """The key's file: `DPSWEEP_KEY`, or `fingerprint.key` in the user's configuration directory."""
         path = os.environ.get("DPSWEEP_KEY")
-        return Path(path).expanduser() if path else user_config_path("dpsweep") / "fingerprint.key"
+        return Path(path).expanduser() if path else user_folder("config") / "fingerprint.key"
 
     @classmethod
     def read_or_create(cls, path: Path) -> Key:
@@ -203,7 +196,7 @@ class Key:
             return None
         if os.name == "posix" and mode & _NOT_ITS_OWNERS:
             raise BadInput(f"Expected the key {path} to be closed to others, got mode={mode:04o}: chmod 600 {path}")
-        if _DIGEST.fullmatch(line := text.decode("ascii", "replace").strip()) is None:
+        if DIGEST.fullmatch(line := text.decode("ascii", "replace").strip()) is None:
             raise BadInput(
                 f"Expected the key {path} to be 64 hexadecimal digits, got {len(text)} bytes: put back a copy of it."
             )

@@ -3,37 +3,48 @@
 A ledger that was deleted, cut short, replaced by an older copy or restored with its machine is a whole chain like any
 other, and would open with budget that was spent. Invariants:
 
-* A mirror has only lines that were committed: a line is committed, then appended to every mirror and flushed, and only
-  then does a charge, a start or a release return. What a killed command did not append, the next command that writes
-  appends before anything else. So two chains that differ after a common line are always two ledgers.
-* The file is named by the ledger's identity, not by its path: a moved ledger, a link or a copy has the same mirror.
-* Lines are only ever appended, after the line that the ledger has there, under a lock beside the file. A torn last
-  line is dropped; a line that does not follow from the one before is damage.
+* A line is committed, then appended to every mirror and flushed, and only then does a charge, a start or a release
+  return. What a killed command did not append, the next one that writes appends first. So two chains that differ after
+  a common line are always two ledgers.
+* A mirror is read before the ledger, so a line that is written meanwhile causes no false alarm. Lines that the ledger
+  lacks come back as they were. What they started may have run elsewhere since, and the private store may be older than
+  they are: every plan that they name is launched by a nonce that no store has, so that its receipts are void, and an
+  attempt that has not ended counts as used.
+* The file is named by the ledger's identity: a moved ledger, a link or a copy has the same mirror.
+* Lines are only ever appended, under a lock. A torn last line is dropped; one that does not follow is damage.
+* Each user has a mirror of each ledger in a file; further ones, and all of a ledger on a server, are named by lines.
+  The first line, or one of kind `mirror` by another user's first command, names its writer and machine: where it is
+  there and the file is not, the copy was lost, and nothing is charged until the user says that the ledger has all its
+  lines (`dpsweep budget mirror`).
 
-Whoever keeps a machine and its mirrors from a common earlier time has nothing that remembers the lines since.
+Who restores a machine with all its mirrors to an earlier time has nothing that remembers the lines since.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from filelock import FileLock
-from platformdirs import user_state_path
-
-from dpsweep.accounting.chain.hash_chain import COLUMNS, End, Kind, Lines, Row, follows_line
+from dpsweep.accounting.chain.hash_chain import COLUMNS, End, Kind, Lines, Row, follows_line, new_nonce
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.codec import Stored
-from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, write_compact_json
-from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.ledger.bodies import LedgerIdentity
-from dpsweep.accounting.team_folder import mode_with_group
+from dpsweep.accounting.durable_files import (
+    flush_folder,
+    make_folder_and_missing_parents,
+    mode_with_group,
+    user_folder,
+    write_json,
+)
+from dpsweep.accounting.errors import LedgerDamaged, LedgerOpenedMeanwhile
+from dpsweep.accounting.ledger.account import append_body
+from dpsweep.accounting.ledger.bodies import Launched, LedgerIdentity, Mirrored, body_of_kind
 from dpsweep.accounting.validation import (
     DAMAGE,
     exception_as_short_line,
@@ -41,10 +52,8 @@ from dpsweep.accounting.validation import (
     turn_read_errors_into_refusal,
 )
 
-PRIVATE = 0o600
-ENDING = ".jsonl"
-BLOCK = 1 << 16
-"""The bytes that are read at a time from the end of a mirror."""
+PRIVATE, ENDING = 0o600, ".jsonl"
+BLOCK = 1 << 16  # bytes that are read at a time from the end of a mirror
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +63,22 @@ class Mirror:
     path: Path
 
     def exists(self) -> bool:
-        """Whether the file exists; it may be empty, if the command that made it was killed."""
+        """Whether the file exists; it may be empty."""
         return os.access(self.path, os.F_OK)
 
     def create(self) -> None:
-        """Creates the file, empty, if it is missing."""
-        with self._errors("written"):
+        """Creates the file, empty, if it is missing, and the folder of the user's own mirrors."""
+        own = self.path.parent == state_folder()
+        with self._errors("written", "; XDG_STATE_HOME names another place" if own else ""):
+            if own:
+                make_folder_and_missing_parents(self.path.parent)
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, mode_with_group(self.path, PRIVATE)))
             flush_folder(self.path.parent)
 
     def end(self) -> End:
-        """The end of the chain in the file; that of an empty chain if it cannot be read, which hinders no reader.
-
-        Whoever writes opens the file too, and is refused.
-        """
+        """The end of the chain in the file; an empty chain's if it cannot be read: whoever writes is refused."""
         with suppress(OSError), self.path.open("rb") as stream:
-            return self._end_of_line(_end_of_whole_lines(stream)[1])
+            return self._last_line(stream)[1]
         return End()
 
     def rows(self) -> list[Row]:
@@ -83,41 +92,36 @@ class Mirror:
         return rows
 
     def follow(self, chain: Chain) -> None:
-        """Appends the ledger's lines that the file lacks, and flushes them.
-
-        Raises `LedgerDamaged` if the file cannot be written, or has a line that the ledger does not have.
-        """
-        lock = FileLock(f"{self.path}.lock", mode=mode_with_group(self.path, PRIVATE))
-        with self._errors("written"), lock, self.path.open("r+b") as stream:
-            place, last = _end_of_whole_lines(stream)
-            end = self._end_of_line(last)
+        """Appends the ledger's lines that the file lacks, and flushes them; refuses a file with other lines."""
+        with self._errors("written"), self.path.open("r+b") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            place, end = self._last_line(stream)
             with chain.read_transaction() as lines:
-                if lines is None or not lines.contains_chain_end(end):
-                    raise LedgerDamaged(two_ledgers_message(chain.name, self.path))
+                if lines is None or not lines.had_end(end):
+                    raise _two_ledgers(chain, self)
                 stream.seek(place)
                 stream.truncate()
-                for row in lines.rows_after_number(end.entries):
+                for row in lines.rows_after(end.entries):
                     stream.write(json.dumps([row[name] for name in COLUMNS]).encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
 
-    def put_aside(self) -> Path:
-        """Renames the file, so that another one may begin; returns its new path."""
-        other = self.path.with_name(f"{self.path.name}.{self.end().head[:16]}")
-        with self._errors("written"):
-            self.path.replace(other)
-        return other
-
-    def _end_of_line(self, line: bytes) -> End:
-        if not line:
-            return End()
-        row = self._row(line)
-        return End(entries=row["seq"], head=row["digest"])
+    def _last_line(self, stream: IO[bytes]) -> tuple[int, End]:
+        start = size = stream.seek(0, os.SEEK_END)
+        tail = b""
+        while start and tail.count(b"\n") < 2:
+            start = max(0, start - BLOCK)
+            stream.seek(start)
+            tail = stream.read(min(BLOCK, size - start - len(tail))) + tail
+        whole, newline, torn = tail.rpartition(b"\n")
+        if not newline:
+            return size - len(torn), End()
+        row = self._row(whole.rpartition(b"\n")[2])
+        return size - len(torn), End(entries=row["seq"], head=row["digest"])
 
     def _row(self, line: bytes) -> Row:
         try:
-            values = json.loads(line)
-            return dict(zip(COLUMNS, values, strict=True))
+            return dict(zip(COLUMNS, json.loads(line), strict=True))
         except DAMAGE as cause:
             raise self._damage(exception_as_short_line(cause)) from cause
 
@@ -127,41 +131,18 @@ class Mirror:
             "where you know that the ledger has all its lines."
         )
 
-    @contextmanager
-    def _errors(self, verb: str) -> Iterator[None]:
-        with turn_file_errors_into_refusal(LedgerDamaged, f"The mirror {self.path} cannot be {verb}"):
-            yield
-
-
-def two_ledgers_message(name: str, mirror: Path) -> str:
-    """The message for a ledger and a mirror that each have lines which the other lacks."""
-    return (
-        f"The ledger {name} and its mirror {mirror} have a common beginning and then other lines each: a copy of the "
-        "ledger went on by itself. Set DPSWEEP_LEDGER to the right one; or `dpsweep budget restore` charges what only "
-        "the mirror has."
-    )
+    def _errors(self, verb: str, way_out: str = "") -> AbstractContextManager[None]:
+        return turn_file_errors_into_refusal(LedgerDamaged, f"The mirror {self.path} cannot be {verb}", way_out)
 
 
 def state_folder() -> Path:
     """The folder of this user's own mirrors, one for each ledger."""
-    return user_state_path("dpsweep") / "mirrors"
+    return user_folder("state") / "mirrors"
 
 
 def own_mirror(identity: str) -> Mirror:
     """This user's mirror of the ledger with this identity."""
     return Mirror(path=state_folder() / f"{identity}{ENDING}")
-
-
-def _end_of_whole_lines(stream: IO[bytes]) -> tuple[int, bytes]:
-    """Where the last whole line of a file ends, and that line; 0 and nothing without one."""
-    start = size = stream.seek(0, os.SEEK_END)
-    tail = b""
-    while start and tail.count(b"\n") < 2:
-        start = max(0, start - BLOCK)
-        stream.seek(start)
-        tail = stream.read(min(BLOCK, size - start - len(tail))) + tail
-    whole, newline, torn = tail.rpartition(b"\n")
-    return size - len(torn), whole.rpartition(b"\n")[2] if newline else b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,46 +154,177 @@ class KnownPlace(Stored):
 
     @staticmethod
     def path_of(place: str) -> Path:
-        """The file of a place. Deleting it forgets which ledger lay there; only a person should do so, on purpose."""
+        """The file of a place. Only a person should delete it, on purpose."""
         return state_folder() / f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.place"
 
     @classmethod
     def read(cls, path: Path) -> KnownPlace | None:
         """What a file says, None if it cannot be read; whoever writes is refused then."""
-        what = f"{path}, the note of which ledger lay at a place (delete it if the ledger there is the right one),"
+        what = f"{path} (delete it if the ledger there is the right one)"
         with suppress(OSError), turn_read_errors_into_refusal(what, LedgerDamaged):
             return cls.from_json(json.loads(path.read_text()))
         return None
 
     def remember(self) -> None:
-        """Writes the file, if it says something else."""
+        """Writes the file."""
         path = self.path_of(self.place)
         if self.read(path) != self:
             with turn_file_errors_into_refusal(LedgerDamaged, f"The place of a ledger cannot be written in {path}"):
-                make_folder_and_missing_parents(path.parent)
-                write_compact_json(path, self.to_json(), mode=PRIVATE)
+                write_json(path, self.to_json(), mode=PRIVATE)
 
 
-def data_lines_of_other_ledgers(identity: str) -> Iterator[tuple[str, str, Any]]:
-    """(place, account, body) of each line in another ledger's mirror of this user that says which data it charges.
+class MirroredChain:
+    """The chain at a place, compared with its mirrors at each opening; not `mirrored` for a rehearsal."""
 
-    A file that cannot be read says nothing: no charge depends on it.
-    """
-    places: dict[str, str] = {}
-    for path in state_folder().glob("*.place"):
-        with suppress(LedgerDamaged):
-            if (known := KnownPlace.read(path)) is not None:
-                places[known.identity] = known.place
-    for path in sorted(state_folder().glob(f"*{ENDING}")):
-        with suppress(LedgerDamaged):
-            for row in Mirror(path=path).rows() if path.stem != identity else ():
-                if row["kind"] == Kind.DATA:
-                    yield places.get(path.stem, str(path)), row["account"], json.loads(row["body"])
+    def __init__(self, place: str | Path, *, mirrored: bool = True) -> None:
+        self.chain = Chain(place)
+        self._mirrored = mirrored
+        self._mirrors: tuple[Mirror, ...] = ()
+        self._offered: str | None = None
+
+    def identity(self) -> str:
+        """The identity of the ledger, or the one that this object would give to one without a line."""
+        with self.read_transaction() as lines:
+            identity = lines and lines.identity()
+        if identity is None:
+            self._offered = self._offered or new_nonce()
+        return identity or str(self._offered)
+
+    def create_if_missing(self) -> None:
+        """Creates the chain if it is missing, with the lines that a mirror has of it."""
+        with self.read_transaction() as lines:
+            missing = lines is None
+        if missing:
+            self.chain.create_file_and_tables()
+
+    @contextmanager
+    def read_transaction(self) -> Iterator[Lines | None]:
+        """As in `Chain.read_transaction`; lines that were missing are back before."""
+        self._bring_back_lines()
+        with self.chain.read_transaction() as lines:
+            yield lines
+
+    @contextmanager
+    def write_transaction(self) -> Iterator[Lines | None]:
+        """As in `Chain.write_transaction`; the mirrors have all lines before it at its start, and its own at its end.
+
+        Raises `LedgerOpenedMeanwhile` if another process gave the ledger another identity than this one told.
+        """
+        self._bring_back_lines()
+        with self.chain.write_transaction() as lines:
+            if lines is None:
+                yield None
+                return
+            self._follow(self._mirrors, lines.end())
+            if lines.identity() not in (None, self._offered) and self._offered is not None:
+                raise LedgerOpenedMeanwhile(
+                    f"Another command opened the ledger {self.chain.name}: this one begins again."
+                )
+            lines.offered = self._offered
+            yield lines
+            identity = lines.identity()
+            if self._mirrored and lines.newest is not None and self.chain.file is not None and identity:
+                own_mirror(identity).create()  # before its line is committed
+                if lines.writer not in named_mirrors(lines)[1]:
+                    append_body(lines, lines.account_names()[0], Mirrored())
+            mirrors, end = self.mirrors_of(lines, ()), lines.end()
+        if identity is not None and self._mirrored:
+            self._follow(mirrors, end)
+            for place in self.chain.places:
+                KnownPlace(place=place, identity=identity).remember()
+
+    def _bring_back_lines(self) -> None:
+        """Refuses two ledgers, and another than lay here."""
+        while self._mirrored:
+            known = self.known_here()
+            ends = [(mirror, mirror.end()) for mirror in self._mirrors]
+            with self.chain.read_transaction() as lines:
+                mirrors, identity = self.mirrors_of(lines, known.values()), lines and lines.identity()
+                missing = [one for one, end in ends if end.entries and not (lines and lines.had_end(end))]
+            if missing:
+                self._append_lines_of(missing[0])
+            elif mirrors == self._mirrors:
+                for path, other in known.items():
+                    if other != identity:
+                        raise LedgerDamaged(
+                            f"The ledger {self.chain.name} is not the one that this machine remembers there: another "
+                            "one was put in its place, or it was lost. Set DPSWEEP_LEDGER to the right one, or put "
+                            f"back a copy of it; if it was on purpose, delete {path}."
+                        )
+                return
+            self._mirrors = mirrors
+
+    def _append_lines_of(self, mirror: Mirror) -> None:
+        rows = mirror.rows()
+        self.chain.create_file_and_tables()
+        with self.chain.write_transaction() as lines:
+            if lines is None:
+                raise LedgerDamaged(f"The ledger {self.chain.name} was taken away while lines came back.")
+            lost, is_older_copy = rows_beyond(lines, rows)
+            if lost and not is_older_copy:
+                raise _two_ledgers(self.chain, mirror)
+            for row in lost:  # each follows from the one before it, and the first from the ledger's last
+                lines.insert(row)
+            void_open_attempts(lines, [(row["account"], row["plan"]) for row in lost if row["plan"]])
+
+    def mirrors_of(self, lines: Lines | None, known: Iterable[str]) -> tuple[Mirror, ...]:
+        """The user's own mirror (without a line: of the `known` ledgers), if it is or was there, and the named ones."""
+        if not self._mirrored:
+            return ()
+        named, writers = ((), set[str]()) if lines is None else named_mirrors(lines)
+        if self.chain.file is None:
+            return named
+        identity = lines and lines.identity()
+        own = map(own_mirror, [identity] if identity else known)
+        return tuple(one for one in own if one.exists() or (lines and lines.writer in writers)) + named
+
+    def known_here(self) -> dict[Path, str]:
+        """The identities of the ledgers that lay last at this place, by the file that says so."""
+        known = {path: KnownPlace.read(path) for path in map(KnownPlace.path_of, self.chain.places)}
+        return {path: one.identity for path, one in known.items() if one is not None}
+
+    def _follow(self, mirrors: Iterable[Mirror], end: End) -> None:
+        for mirror in mirrors:
+            if not mirror.exists():
+                own = mirror.path.parent == state_folder()
+                raise LedgerDamaged(
+                    f"The mirror {mirror.path} of the ledger {self.chain.name} is gone, and with it lines that the "
+                    "ledger may lack. Nothing is charged. Put it back; or, where you know that the ledger has all its "
+                    f"lines, `dpsweep budget mirror{'' if own else f' {mirror.path}'}` begins it again, on the record."
+                )
+            if mirror.end() != end or not os.access(mirror.path, os.W_OK):
+                mirror.follow(self.chain)
+
+
+def _two_ledgers(chain: Chain, mirror: Mirror) -> LedgerDamaged:
+    return LedgerDamaged(
+        f"The ledger {chain.name} and its mirror {mirror.path} have a common beginning and then other lines each: "
+        "both went on. Set DPSWEEP_LEDGER to the right one; or `dpsweep budget restore` charges what only "
+        "the mirror has."
+    )
 
 
 def rows_beyond(lines: Lines, rows: Sequence[Row]) -> tuple[Sequence[Row], bool]:
     """The mirror's lines after the last common one, and whether the ledger ends there."""
     for place in range(len(rows), 0, -1):
-        if lines.contains_chain_end(End(entries=place, head=rows[place - 1]["digest"])):
-            return rows[place:], lines.end_of_chain().entries == place
-    return rows, lines.end_of_chain().entries == 0
+        if lines.had_end(End(entries=place, head=rows[place - 1]["digest"])):
+            return rows[place:], lines.end().entries == place
+    return rows, lines.end().entries == 0
+
+
+def void_open_attempts(lines: Lines, plans: Iterable[tuple[str, str]]) -> None:
+    """Launches plans by a nonce that no private store has: no receipt of theirs is valid, nor is an open search."""
+    for account, plan in dict.fromkeys(plans):
+        append_body(lines, account, Launched(nonce=new_nonce()), plan=plan)
+
+
+def named_mirrors(lines: Lines) -> tuple[tuple[Mirror, ...], set[str]]:
+    """The mirrors that lines name and no later one drops; who wrote the first line, or one on a mirror of their own."""
+    kept, writers = dict[str, bool](), {first.who for first in lines.entries(seq=1)}
+    for entry in lines.entries(kind=Kind.MIRROR):
+        body = body_of_kind(entry, Mirrored)
+        if body.path:
+            kept[body.path] = not body.dropped
+        else:
+            writers.add(entry.who)
+    return tuple(Mirror(path=Path(path)) for path in kept if kept[path]), writers

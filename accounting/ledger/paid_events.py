@@ -1,7 +1,7 @@
 """What a charge pays for: an attempt starts only with the events that its charge was priced over.
 
-A plan's name proves nothing: where two plans had one name, the second would train on the charge of the first. So who
-starts an attempt declares the events of its runs, and the ledger compares them with the points of the charge.
+A plan's name proves nothing: a second plan of that name would train on the charge of the first. So who starts an
+attempt declares the events of its runs, and the ledger compares them with the points of the charge.
 
 *Guarantee*: for each population of records, the runs that a charge names have together no more of an event than its
 points have, or they are the runs on shared batches that its one point is for. Each further attempt has a point of its
@@ -16,29 +16,27 @@ from dataclasses import replace
 
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events.build import (
+from dpsweep.accounting.events.types import (
     FINAL,
     DpEvent,
+    NoOpDpEvent,
     PlanEvent,
+    WorstDpEvent,
     are_same_events,
     canonical_event,
+    canonical_text,
     compose,
     leaves_with_counts,
-    no_access,
+    runs_on_shared_batches,
 )
-from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
-from dpsweep.accounting.events.types import WorstDpEvent, canonical_text
 from dpsweep.accounting.ledger.bodies import Charged, Started
 
 Declared = Mapping[str, Sequence[PlanEvent]]
-"""By the name of an attempt, the events of its run, or those of all points of a search that is one attempt.
-
-A final run declares its events as those of a final run (`PlanEvent.final`), without other accesses.
-"""
+"""By the name of an attempt, the events of its run (in `PlanEvent.final` for a final run), or of all its points."""
 
 
 def digest_of_declared_events(events: Iterable[PlanEvent]) -> str:
-    """The same for the same events in the same order, in every process."""
+    """The digest of these events in this order, the same in every process."""
     return short_digest_of_json([event.to_json() for event in events])
 
 
@@ -54,49 +52,37 @@ def require_paid_events(charge: Charged, starts: Sequence[Started], declared: De
         key = tuple(map(id, runs))
         if key not in digests:
             digests[key] = digest_of_declared_events(runs)
-        if not runs or start.accesses != digests[key]:
-            raise _not_paid([start.trial])
+        _require(bool(runs) and start.accesses == digests[key], [start.trial])
     named, further = [declared.get(trial, ()) for trial in charge.trials], [start.trial for start in starts]
+    events = [event for one in named for event in one]
+    together = len(points) == 1 and len(named) > 1 and all(named) and _are_on_shared_batches(events, points[0][0])
     if first := [trial for trial in charge.trials if trial in further]:
-        if not _are_named_runs_paid(named, points):
-            raise _not_paid(first)
+        priced = _number_of_accesses(point for point, count in points for _ in range(count))
+        _require(all(named) and (together or _number_of_accesses(events) <= priced), first)
         for trial in first:
             further.remove(trial)
-    events = [run for trial in further for run in declared[trial]]
-    if points and _are_named_together(named, points):
+    events = [*(() if together else events), *(run for trial in further for run in declared[trial])]
+    if together:
         points = [(points[0][0], 0)]
-    else:
-        events = [run for one in named for run in one] + events
-    if further and not _has_point_for_each(events, points):
-        raise _not_paid(further)
+    _require(not further or _has_point_for_each(events, points), further)
 
 
-def _not_paid(names: Iterable[str]) -> ContractBroken:
-    return ContractBroken(
-        f"The charge for {', '.join(sorted(names))} pays for other accesses than those that are declared: nothing "
-        "trains on it."
-    )
-
-
-def _are_named_runs_paid(runs: Sequence[Sequence[PlanEvent]], points: Sequence[tuple[PlanEvent, int]]) -> bool:
-    named = [event for one in runs for event in one]
-    priced = _number_of_accesses(point for point, count in points for _ in range(count))
-    return all(runs) and (_number_of_accesses(named) <= priced or _are_named_together(runs, points))
-
-
-def _are_named_together(runs: Sequence[Sequence[PlanEvent]], points: Sequence[tuple[PlanEvent, int]]) -> bool:
-    """Whether several runs are together the one point of runs on shared batches."""
-    named = [event for one in runs for event in one]
-    return len(points) == 1 and len(runs) > 1 and all(runs) and _are_on_shared_batches(named, points[0][0])
+def _require(paid: bool, names: Iterable[str]) -> None:
+    if not paid:
+        raise ContractBroken(
+            f"The charge for {', '.join(sorted(names))} pays for other accesses than those that are declared: nothing "
+            "trains on it."
+        )
 
 
 def _has_point_for_each(runs: Sequence[PlanEvent], points: Sequence[tuple[PlanEvent, int]]) -> bool:
     """Whether the runs have a point each, and one more for a final run, that stands for them.
 
-    A run takes a point that stands for few: what a point stands for is a part of what another one does, or has nothing
-    in common with it.
+    A run takes the narrowest: what points stand for is nested or disjoint.
     """
-    narrow_first = sorted(points, key=lambda point: _breadth(point[0]))
+    narrow_first = sorted(
+        points, key=lambda one: max(map(len, map(_alternatives, one[0].events_by_population.values())))
+    )
     free, finals = [count for _, count in narrow_first], 1
     for run in runs:
         places = [place for place, (point, _) in enumerate(narrow_first) if _is_part_of(run, point)]
@@ -109,21 +95,7 @@ def _has_point_for_each(runs: Sequence[PlanEvent], points: Sequence[tuple[PlanEv
     return True
 
 
-def _breadth(point: PlanEvent) -> int:
-    return max(len(_those_that_it_stands_for(part)) for part in point.events_by_population.values())
-
-
-def require_point_for_each_spare(trials: Sequence[str], spares: int, points: Sequence[PlanEvent]) -> None:
-    """Raises `ValueError` where attempts without a name would be more than the points beyond those of `trials`.
-
-    One more is for the final run.
-    """
-    if spares > max(0, len(points) - len(trials)) + any(point.final is not None for point in points):
-        raise ValueError(f"Expected spares={spares} with a point for each, got {len(points)} for {len(trials)} trials.")
-
-
 def _number_of_accesses(events: Iterable[PlanEvent]) -> Counter[tuple[str, str]]:
-    """How often each mechanism on each population occurs; a population that is not read counts for nothing."""
     return Counter((name, canonical_text(canonical_event(part))) for event in events for name, part in _accesses(event))
 
 
@@ -132,27 +104,25 @@ def _accesses(event: PlanEvent) -> list[tuple[str, DpEvent]]:
 
 
 def _are_on_shared_batches(runs: Sequence[PlanEvent], point: PlanEvent) -> bool:
-    """Whether the point is that of these runs with the same batches in every step."""
     try:
         training = runs_on_shared_batches(run.training for run in runs)
     except ValueError:
         return False
     scores = compose(run.validation for run in runs if run.validation is not None)
     return PlanEvent(training=training, validation=scores).is_same_as(
-        replace(point, validation=point.validation or no_access(), final=None)
+        replace(point, validation=point.validation or NoOpDpEvent(), final=None)
     )
 
 
 def _is_part_of(event: PlanEvent, point: PlanEvent) -> bool:
-    """Whether each access of the event is that of the point, or one that the point's is the worst of."""
     paid = point.events_by_population
     return all(
-        any(are_same_events(part, one) for one in _those_that_it_stands_for(paid[name])) if name in paid else False
+        name in paid and any(are_same_events(part, one) for one in _alternatives(paid[name]))
         for name, part in _accesses(event)
     )
 
 
-def _those_that_it_stands_for(event: DpEvent) -> tuple[DpEvent, ...]:
+def _alternatives(event: DpEvent) -> tuple[DpEvent, ...]:
     leaves = leaves_with_counts(event)
     worst = leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else event
     return worst.events if isinstance(worst, WorstDpEvent) else (event,)

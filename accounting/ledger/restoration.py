@@ -1,6 +1,6 @@
 """Restoration of one ledger from two that have a common beginning, as a copy makes them that goes on by itself.
 
-Lines that are only missing come back by themselves (`accounting/ledger/mirrored_chain.py`). Where the ledger and a
+Lines that are only missing come back by themselves (`accounting/ledger/mirror.py`). Where the ledger and a
 mirror have other lines each, those of the mirror cannot follow: what they took is charged again, each line once, and
 what they say of budgets, data and releases is said again. *Guarantee*: no amount of an account is less than what both
 took, and nothing trains on a charge that both know: every attempt that has not ended in the ledger counts as used.
@@ -16,31 +16,30 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import Entry, Kind, Lines, entry_from_row
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.durable_files import flush_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.account import Attempts, Balance, append_line_with_balance, balance_of_account
+from dpsweep.accounting.ledger.account import Attempts, Balance, append_body, balance_of_account
 from dpsweep.accounting.ledger.bodies import (
-    Body,
     Closed,
     Ended,
+    Fingerprint,
     Opened,
     Raised,
-    Recognised,
     Released,
     ReleaseManifest,
     Restored,
     Spending,
     Started,
+    body_of_kind,
     read_body,
 )
-from dpsweep.accounting.ledger.composition_policy import Policy
-from dpsweep.accounting.ledger.mirror import Mirror, rows_beyond
-from dpsweep.accounting.ledger.mirrored_chain import MirroredChain, count_verified_entries, void_open_attempts
+from dpsweep.accounting.ledger.mirror import Mirror, MirroredChain, own_mirror, rows_beyond, void_open_attempts
+from dpsweep.accounting.ledger.upkeep import count_verified_entries
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -56,7 +55,7 @@ def restore_ledger(ledger: MirroredChain) -> tuple[str, ...]:
     Raises `LedgerDamaged` if a mirror is damaged too, or if no mirror has the lines of a damaged file; `BadInput` if an
     account was opened anew for other neighbours.
     """
-    chain, mirrors = ledger.chain, ledger.mirrors_in_reach()
+    chain, mirrors = ledger.chain, _mirrors_in_reach(ledger)
     sentences = [*_put_aside_damaged_file(chain, mirrors)]
     chain.create_file_and_tables()
     for mirror in mirrors:
@@ -70,71 +69,68 @@ def restore_ledger(ledger: MirroredChain) -> tuple[str, ...]:
             entries = [entry_from_row(row) for row in lost]
             sentences += _charge_lost_entries(lines, entries)
             sentences.append(_use_up_attempts(lines))
-        sentences.append(f"The other lines are in {mirror.put_aside()}.")
+        sentences.append(f"The other lines are in {put_mirror_aside(mirror)}.")
         mirror.create()
         mirror.follow(chain)
     with ledger.read_transaction():  # what is only missing comes back
         return tuple(sentences)
 
 
+def _mirrors_in_reach(ledger: MirroredChain) -> tuple[Mirror, ...]:
+    """The mirrors that are there; of a ledger that cannot be read, the user's own of the one that lay here."""
+    known = ledger.known_here().values()
+    try:
+        with ledger.chain.read_transaction() as lines:
+            mirrors = ledger.mirrors_of(lines, known)
+    except LedgerDamaged:
+        mirrors = tuple(map(own_mirror, known))
+    return tuple(mirror for mirror in mirrors if mirror.exists())
+
+
+def put_mirror_aside(mirror: Mirror) -> Path:
+    """Renames a mirror's file, so that another one may begin; returns its new path."""
+    other = mirror.path.with_name(f"{mirror.path.name}.{mirror.end().head[:16]}")
+    with turn_file_errors_into_refusal(LedgerDamaged, f"The mirror {mirror.path} cannot be put aside"):
+        mirror.path.replace(other)
+    return other
+
+
 def _charge_lost_entries(lines: Lines, lost: list[Entry]) -> Iterator[str]:
     """Charges each lost entry that no line stands for, and says again what others of them say."""
-    known = {row["digest"] for row in lines.rows_after_number(0)}
-    known |= {
-        body.line for entry in lines.entries(kind=Kind.RESTORED) if isinstance(body := read_body(entry), Restored)
-    }
+    known = {row["digest"] for row in lines.rows_after(0)}
+    known |= {body_of_kind(entry, Restored).line for entry in lines.entries(kind=Kind.RESTORED)}
     for entry in lost:
-        lost_body, balance = read_body(entry), balance_of_account(lines, entry.account)
-        if isinstance(lost_body, Opened):
+        account, body, balance = entry.account, read_body(entry), balance_of_account(lines, entry.account)
+        if isinstance(body, Opened):
+            terms = [(one.policy, one.budget.adjacency, one.budget.unit) for one in (balance, body) if one is not None]
             if balance is None:
-                opened = Balance.for_opened_account(lost_body)
-                append_line_with_balance(lines, entry.account, lost_body, before=opened)
-                yield f"{entry.account}: opened again."
-            elif _terms(balance) != _terms(lost_body):
+                append_body(lines, account, body, before=Balance.opened(body))
+                yield f"{account}: opened again."
+            elif terms[0] != terms[1]:
                 raise BadInput(
-                    f"Expected account={entry.account} to have the neighbours, the unit and the policy that the mirror "
-                    "has; it was opened anew otherwise. Put this ledger aside first."
+                    f"Expected account={account} to have the neighbours, the unit and the policy that the mirror has; "
+                    "it was opened anew otherwise. Put this ledger aside first."
                 )
-            continue
-        if balance is None:
-            raise LedgerDamaged(f"Expected entry {entry.seq} of a mirror to follow the opening of {entry.account}.")
-        if isinstance(lost_body, Spending):
-            if entry.digest not in known and (not isinstance(lost_body, Restored) or lost_body.line not in known):
-                body = _restored(lost_body, entry)
-                known |= {entry.digest, body.line}
-                append_line_with_balance(lines, entry.account, body, before=balance)
-                yield f"{entry.account}: {_amounts_text(body)} charged for {body.note}."
-        elif (again := _body_to_say_again(lines, entry, lost_body, balance)) is not None:
-            append_line_with_balance(lines, entry.account, again, plan=entry.plan, before=balance)
-
-
-def _terms(account: Balance | Opened) -> tuple[Policy, Adjacency, str]:
-    return account.policy, account.budget.adjacency, account.budget.unit
-
-
-def _restored(lost: Spending, entry: Entry) -> Restored:
-    """The charge of a lost line once more."""
-    plan = f"plan {entry.plan}, " if entry.plan else ""
-    return Restored(
-        epsilon=lost.epsilon,
-        delta=lost.delta,
-        takes=lost.takes,
-        note=f"{plan}line {entry.seq} of {entry.at}, which only a mirror has",
-        line=lost.line if isinstance(lost, Restored) else entry.digest,
-    )
-
-
-def _body_to_say_again(lines: Lines, entry: Entry, lost: Body, balance: Balance) -> Body | None:
-    """What a lost line says of an account beside amounts and attempts, None where the ledger says it."""
-    if isinstance(lost, Raised) and not lost.budget.is_within_budget(balance.budget):
-        here, there = balance.budget, lost.budget
-        larger = replace(here, epsilon=max(here.epsilon, there.epsilon), delta=max(here.delta, there.delta))
-        return Raised(budget=larger)
-    if isinstance(lost, Closed):
-        return None if balance.closed else lost
-    if isinstance(lost, (Recognised, Released, ReleaseManifest)):
-        return None if lost in map(read_body, lines.lines_of_account(entry.account, entry.plan)) else lost
-    return None
+        elif balance is None:
+            raise LedgerDamaged(f"Expected entry {entry.seq} of a mirror to follow the opening of {account}.")
+        elif isinstance(body, Spending):
+            line = body.line if isinstance(body, Restored) else entry.digest
+            if not known & {line, entry.digest}:
+                known |= {line, entry.digest}
+                plan = f"plan {entry.plan}, " if entry.plan else ""
+                note = f"{plan}line {entry.seq} of {entry.at}, which only a mirror has"
+                again = Restored(epsilon=body.epsilon, delta=body.delta, takes=body.takes, note=note, line=line)
+                append_body(lines, account, again, before=balance)
+                takes = " and ".join(f"{name} {body.takes[name]}" for name in sorted(body.takes, reverse=True))
+                yield f"{account}: {takes or 'nothing'} charged for {note}."
+        elif isinstance(body, Raised):
+            if not body.budget.is_within_budget(now := balance.budget):
+                epsilon, delta = max(now.epsilon, body.budget.epsilon), max(now.delta, body.budget.delta)
+                append_body(lines, account, Raised(budget=replace(now, epsilon=epsilon, delta=delta)), before=balance)
+        elif isinstance(body, (Closed, Fingerprint, Released, ReleaseManifest)) and body not in map(
+            read_body, lines.entries(account=account, plan=entry.plan)
+        ):
+            append_body(lines, account, body, plan=entry.plan, before=balance)
 
 
 def _use_up_attempts(lines: Lines) -> str:
@@ -142,31 +138,22 @@ def _use_up_attempts(lines: Lines) -> str:
     plans = list(dict.fromkeys((entry.account, entry.plan) for entry in lines.entries(kind=Kind.CHARGE)))
     used = 0
     for account, plan in plans:
-        attempts = Attempts(lines.lines_of_account(account, plan))
-        for start in _starts_of_paid_attempts(attempts):
-            append_line_with_balance(lines, account, start, plan=plan)
-        attempts = Attempts(lines.lines_of_account(account, plan))
-        for trial, attempt, resume in attempts.last_sessions_without_final_end():
-            end = Ended(trial=trial, attempt=attempt, resume=resume, realised={"status": "used elsewhere"})
-            append_line_with_balance(lines, account, end, plan=plan)
+        append = partial(append_body, lines, account, plan=plan)
+        attempts = Attempts(lines.entries(account=account, plan=plan))
+        unused = {trial: number - attempts.started[trial] for trial, number in attempts.covered.items()}
+        for trial, number in {**unused, ELSEWHERE: attempts.spares}.items():
+            for attempt in range(attempts.started[trial] + 1, attempts.started[trial] + 1 + number):
+                start = Started(trial=trial, attempt=attempt, charge=attempts.charge_of(trial, attempt).digest)
+                attempts.starts[trial, attempt] = start
+                append(start)
+        for trial, attempt, resume in Attempts(lines.entries(account=account, plan=plan)).open_sessions():
+            append(Ended(trial=trial, attempt=attempt, resume=resume, realised={"status": "used elsewhere"}))
             used += 1
     void_open_attempts(lines, plans)
     return (
         f"{used} attempts that had not ended count as used, since the other ledger may have begun them, and searches "
         "that hide their losers do not go on. Results that had ended stay paid."
     )
-
-
-def _starts_of_paid_attempts(attempts: Attempts) -> Iterator[Started]:
-    """A start of every attempt that is paid for and was not started."""
-    left = {trial: attempts.covered[trial] - attempts.started[trial] for trial in attempts.covered}
-    left[ELSEWHERE] = attempts.number_of_spare_attempts
-    for trial, count in left.items():
-        first = attempts.started[trial] + 1
-        for attempt in range(first, first + count):
-            charge = attempts.charge_entry_covering_attempt(trial, attempt).digest
-            attempts.starts[trial, attempt] = Started(trial=trial, attempt=attempt, charge=charge)
-            yield attempts.starts[trial, attempt]
 
 
 def _put_aside_damaged_file(chain: Chain, mirrors: tuple[Mirror, ...]) -> Iterator[str]:
@@ -192,7 +179,7 @@ def _put_aside_damaged_file(chain: Chain, mirrors: tuple[Mirror, ...]) -> Iterat
 def _entries_in_reach(chain: Chain) -> int:
     """The number of the last line that can be read, altered or not; 0 if none can."""
     with suppress(LedgerDamaged), chain.read_transaction() as lines:
-        return 0 if lines is None else lines.end_of_chain().entries
+        return 0 if lines is None else lines.end().entries
     return 0
 
 
@@ -215,7 +202,3 @@ def _rename_file_aside(file: Path) -> Path:
 
 def _is_damage(cause: BaseException) -> bool:
     return getattr(cause, "sqlite_errorcode", 0) & 0xFF in DAMAGE
-
-
-def _amounts_text(body: Restored) -> str:
-    return " and ".join(f"{name} {body.takes[name]}" for name in sorted(body.takes, reverse=True)) or "nothing"

@@ -1,12 +1,9 @@
 """The sealed parts of an account: units that no sweep trains or selects on, each part of which answers once.
 
-An account sets them aside at its first charge, and they never change. A charge says which parts its runs left out and
-which part its card reads, so the ledger's lines alone decide which part comes next. Invariants:
-
-* A part is fresh only if every charge of the account left out the same parts of the same records. A cost from outside,
-  a charge without sealed parts, or records that were prepared otherwise may have read any unit, so no part is fresh
-  afterwards.
-* The number of a card's part is given in the transaction of the charge, so no two charges have the same part.
+An account sets them aside at its first charge, and they never change. A part is fresh only if every charge of the
+account left out the same parts of the same records: a cost from outside, a charge without sealed parts, or records that
+were prepared otherwise may have read any unit. The number of a card's part is given in the transaction of the charge,
+so no two charges have the same part.
 
 When all runs of a charge with a card have ended or were given up, a vector of counts on its part, t = sum over the
 part's units of v(M, unit) + noise, is asked once about the model M that is handed over.
@@ -43,10 +40,7 @@ from dpsweep.accounting.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class SealedParts(Stored):
-    """About `share` of the units in `parts` disjoint parts of equal size, by a keyed hash of each unit.
-
-    `public` says that the units are the records of the public test set.
-    """
+    """About `share` of the units (the test records if `public`) in `parts` disjoint equal parts, by a keyed hash."""
 
     share: Fraction
     parts: PositiveInt
@@ -55,10 +49,9 @@ class SealedParts(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class SealedCharge(Stored):
-    """What a charge says of sealed parts: those that its runs left out, and the number of the part its card reads.
+    """The parts that a charge's runs left out, and the number of the part that its card reads, from 1; None without.
 
-    `records` is the digest of how the records are prepared, on which the parts depend. `card` counts from 1; it is None
-    if the charge pays for no card.
+    `records` is the digest of how the records are prepared, on which the parts depend.
     """
 
     parts: SealedParts
@@ -69,17 +62,9 @@ class SealedCharge(Stored):
         """Whether another charge left out the same units."""
         return other is not None and (self.parts, self.records) == (other.parts, other.records)
 
-    def part_text(self, unit: str) -> str:
-        """The part that the card reads, in words."""
-        share = f"{100 * self.parts.share / self.parts.parts:.3g} %"
-        units = "the public test records" if self.parts.public else f"the {unit}s"
-        return f"sealed part {self.card} of {self.parts.parts}, about {share} of {units}, which chose nothing"
-
 
 def number_of_fresh_part(earlier: Iterable[SealedCharge | None], asked: SealedCharge) -> int | None:
-    """The number of the next part that nothing has read; None if there is none.
-
-    `earlier` has what each earlier charge of the account says of sealed parts, None for a charge that says nothing.
+    """The number of the next part that nothing has read, by all earlier charges of the account; None if there is none.
 
     >>> asked = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
     >>> number_of_fresh_part([], asked), number_of_fresh_part([replace(asked, card=1), asked], asked)
@@ -95,10 +80,7 @@ def number_of_fresh_part(earlier: Iterable[SealedCharge | None], asked: SealedCh
 
 
 def numbered_for_charge(earlier: Iterable[SealedCharge | None], asked: SealedCharge, account: str) -> SealedCharge:
-    """The charge's words with the number of its card's part, if it asks for one by any number.
-
-    Raises `BadInput` if no part is left.
-    """
+    """The same with the number of its card's part, if it asks for a card; raises `BadInput` if no part is left."""
     if asked.card is None:
         return asked
     number = number_of_fresh_part(earlier, asked)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from dpsweep.accounting import validation
 from dpsweep.accounting.events.trial_counts import (
     SERIES,
     Capped,
     EachPoint,
-    Fixed,
     NegativeBinomial,
     Poisson,
     Stopping,
@@ -30,7 +30,17 @@ from dpsweep.accounting.events.trial_counts import (
 from dpsweep.accounting.lower_bounds.likelihood_ratio import LatticePmf
 
 
-def generating_function_rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def chance_to_draw_best_share(tries: Tries | Stopping, share: float) -> float:
+    """The probability that K independent uniform draws contain one of the best `share` of all points.
+
+    >>> round(chance_to_draw_best_share(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
+    0.54
+    """
+    validation.share("share", share)
+    return float(generating_function_rise(tries, np.asarray(1 - share), np.asarray(share)))
+
+
+def generating_function_rise(tries: Tries | Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """f(low + step) - f(low) for the generating function f, without loss of digits where the step is small."""
     return np.asarray(_RISES[type(tries)](tries, np.minimum(low, 1.0), np.minimum(step, 1.0)))
 
@@ -56,9 +66,8 @@ def _stopping_generating_rise(tries: Stopping, low: np.ndarray, step: np.ndarray
     go_on, high = 1 - tries.gamma, np.minimum(low + step, 1.0)
     below, above = 1 - go_on * low, 1 - go_on * high
     early = tries.gamma * step / (below * above) * (1 - (go_on * low) ** tries.limit)
-    return np.asarray(
-        early + go_on**tries.limit * _fixed_generating_rise(Fixed(count=tries.limit), low, step) * (1 - high) / above
-    )
+    late = _fixed_generating_rise(EachPoint(count=tries.limit), low, step) * (1 - high) / above
+    return np.asarray(early + go_on**tries.limit * late)
 
 
 def _capped_generating_rise(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -72,7 +81,7 @@ def _capped_generating_rise(tries: Capped, low: np.ndarray, step: np.ndarray) ->
     return np.asarray(quotient * step)
 
 
-def _fixed_generating_rise(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _fixed_generating_rise(tries: EachPoint, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     small = step < 1e-3 * low
     base = np.where(small, low, 1.0)
     growth = np.expm1(tries.count * np.log1p(np.where(small, step, 0.0) / base))
@@ -82,7 +91,6 @@ def _fixed_generating_rise(tries: Fixed, low: np.ndarray, step: np.ndarray) -> n
 _RISES: Mapping[type, Callable[[Any, np.ndarray, np.ndarray], np.ndarray]] = {
     NegativeBinomial: _negative_binomial_generating_rise,
     Poisson: _poisson_generating_rise,
-    Fixed: _fixed_generating_rise,
     EachPoint: _fixed_generating_rise,  # equal points are independent tries
     Capped: _capped_generating_rise,
     Stopping: _stopping_generating_rise,
@@ -107,7 +115,7 @@ CUTS = 120
 ROUNDS = 3
 
 
-def epsilon_forced_by_two_cuts(cells: LatticePmf, tries: Tries, delta: float, slack: float = 0.0) -> float:
+def epsilon_forced_by_two_cuts(cells: LatticePmf, tries: Tries | Stopping, delta: float, slack: float = 0.0) -> float:
     """The largest ln((A - delta) / B) that two cuts force, in both directions; 0 if they force nothing.
 
     `slack` bounds the total variation between the distribution of the number of tries and the true one.
@@ -118,7 +126,7 @@ def epsilon_forced_by_two_cuts(cells: LatticePmf, tries: Tries, delta: float, sl
 
 
 def _epsilon_forced_in_one_direction(
-    first: np.ndarray, second: np.ndarray, tries: Tries, delta: float, lost: float
+    first: np.ndarray, second: np.ndarray, tries: Tries | Stopping, delta: float, lost: float
 ) -> float:
     """The best cuts between the cells in descending order of first / second."""
     order = np.argsort(second / np.maximum(first, SMALLEST), kind="stable")

@@ -54,7 +54,7 @@ def is_offer_admitted(priced: PricedPlan, offer: Offer, room: RemainingBudget) -
     if offer.quote is None:
         return False
     event = offer.rule.event(priced.plan.priced_events)
-    return room.balance.has_room_for_amounts(room.balance.policy.amounts_of_charge(offer.quote.guarantee, event))
+    return room.balance.has_room(room.balance.policy.amounts_of_charge(offer.quote.guarantee, event))
 
 
 def required_noise_to_fit_budget(

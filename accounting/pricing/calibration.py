@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
-from dpsweep.accounting.root_finding import first_within
+from dpsweep.accounting.profiles.privacy_profiles import first_within
 
 LARGEST_NOISE = 1e6
 SMALLEST_NOISE = 1e-2

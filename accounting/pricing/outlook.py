@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.statement import remaining_phrase
 from dpsweep.accounting.pricing.alternatives import (
     RequiredNoise,
     fitting_ways_sentence,
@@ -52,9 +53,9 @@ def compare_plan_with_account(priced: PricedPlan, statement: Statement | None) -
         return Outlook()
     room = RemainingBudget.for_plan(priced, statement)
     takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
-    rest = f"{room.balance.remaining_amounts_phrase(takes)} left ({room.balance.policy.name})"
+    rest = f"{remaining_phrase(room.balance, takes)} left ({room.balance.policy.name})"
     return Outlook(
-        admitted=room.balance.has_room_for_amounts(takes),
+        admitted=room.balance.has_room(takes),
         times=room.number_of_admissible_repeats(takes),
         rest="" if statement is None else "the account was closed" if room.balance.closed else rest,
     )
@@ -68,7 +69,7 @@ def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, fits: bool
         needs = {offer.label: required_noise_to_fit_budget(priced, offer.rule, trials, room) for offer in offers}
     takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
     advice = ""
-    if room.has_each_amount_left(takes) and not room.balance.has_room_for_amounts(takes):
+    if room.has_each_amount_left(takes) and not room.balance.has_room(takes):
         own = next((needs.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
         advice = fitting_ways_sentence(priced, trials, room, offers, own)
     admitted = frozenset(offer.label for offer in offers if is_offer_admitted(priced, offer, room))

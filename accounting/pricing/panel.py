@@ -6,9 +6,13 @@ or to the smallest of several. Others are compared with it, and bounds that cont
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import product
+from typing import Any
+
+import numpy as np
 
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
@@ -16,18 +20,50 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.lower_bounds.forced_epsilon import lower_bound_of_accountant
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.upper_bounds import (
-    ATTACK,
-    MOST_KEPT,
-    TRUSTED,
-    Quote,
-    bounds_and_refusals,
-    key_of_price,
-    tightest_bound_of_parts,
-    upper_bound,
-)
+from dpsweep.accounting.profiles.privacy_profiles import Profile, directions_of
+from dpsweep.accounting.upper_bounds import TRUSTED, trusted_bound, upper_bound
+
+ATTACK = "an attack"
+"""The name of the explicit attack, among those who prove a lower bound."""
+
+MOST_KEPT = 256
+"""The quotes that a panel keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """The price of an event: the claim, and each accountant's answer.
+
+    `bounds` maps an accountant to its upper bound on the whole, `refusals` one to the reason why it has none for a
+    part, `parts` a population (training, validation) to its share of the claim, by the accountant that claims it there;
+    the claim is the largest part. `bounds_by_part` maps a population to the upper bound of each accountant that has one
+    there: bounds on the whole that agree may be those on one population alone.
+
+    `lower` is the largest proven lower bound on the true epsilon, 0 if there is none, and `lower_by` names its proof.
+    `attack` is that by an explicit attack on the whole procedure (an aligned canary, the worst score).
+    """
+
+    guarantee: Guarantee
+    claimed_by: str
+    bounds: Mapping[str, float]
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+    bounds_by_part: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    lower: float = 0.0
+    lower_by: str = ATTACK
+    attack: float = 0.0
+
+    @property
+    def epsilon(self) -> float:
+        """The claimed upper bound."""
+        return self.guarantee.epsilon
+
+    def to_record(self) -> dict[str, Any]:
+        """What a charge records beside its amounts."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "guarantee"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +99,7 @@ class Panel:
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim, with all further values that a report shows beside it."""
-        key = key_of_price(event, delta, adjacency), unit
+        key = event, delta, adjacency, unit
         if key not in self._quotes:
             if len(self._quotes) >= MOST_KEPT:
                 self._quotes.clear()
@@ -104,14 +140,16 @@ class Panel:
     def total_variation(self, event: PlanEvent, adjacency: Adjacency) -> float | None:
         """An upper bound on the total variation between neighbours' results; None if no accountant here has a profile.
 
-        It is computed from the profile that PLD prices the event by, at epsilon 0.
+        It is computed from the profile that PLD prices the event by.
         """
         profiled = next((one for one in (*self.claimants, *self.witnesses) if isinstance(one, Pld)), None)
-        parts = event.events_by_population.values()
+        if profiled is None:
+            return None
         try:
-            return None if profiled is None else max(profiled.total_variation(part, adjacency) for part in parts)
+            profiles = [profiled.profile(one, adjacency) for one in event.events_by_population.values()]
         except UnsupportedEvent:
             return None
+        return max(map(_total_variation, profiles))
 
     def _proven_lower_bounds(
         self, event: PlanEvent, delta: float, adjacency: Adjacency, bounds_by_part: Mapping[str, Mapping[str, float]]
@@ -125,7 +163,7 @@ class Panel:
         for part, inner in event.events_by_population.items():
             uppers = bounds_by_part[part]
             able = [voice for voice in (*self.claimants, *self.witnesses) if voice.name in uppers]
-            lowers = {voice.name: voice.lower(inner, delta, adjacency) for voice in able}
+            lowers = {voice.name: lower_bound_of_accountant(voice, inner, delta, adjacency) for voice in able}
             lowers[ATTACK] = lower_bound(inner, delta, adjacency)
             for (name, lower), (other, upper) in product(lowers.items(), uppers.items()):
                 if lower > upper:
@@ -136,3 +174,55 @@ class Panel:
             for name in (ATTACK, *(voice.name for voice in able if isinstance(voice, Pld))):
                 proven[name] = max(proven.get(name, 0.0), lowers[name])
         return proven
+
+
+_FARTHEST, _RELATIVE = 6.0, 1e-9
+"""The largest epsilon at which the delta of a search is asked for, and more than the relative error of quotients."""
+
+
+def _total_variation(profile: Profile) -> float:
+    """An upper bound on the total variation of both directions, by delta at 0 or, where that is not tight, beyond.
+
+    *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.4: it is at most
+    (exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1).
+    """
+
+    def bounds_at(epsilons: np.ndarray) -> np.ndarray:
+        deltas = directions_of(profile)[0].delta(epsilons)
+        return np.asarray((np.expm1(epsilons) + 2 * deltas) / (np.exp(epsilons) + 1))
+
+    first, second = bounds_at(np.array([0.0, 1.0]))
+    least = first if first < second else bounds_at(np.linspace(0.0, _FARTHEST, 13)).min()
+    return float(min(1.0, least * (1 + _RELATIVE)))
+
+
+def bounds_and_refusals(
+    accountants: Sequence[Accountant], event: PlanEvent, delta: float, adjacency: Adjacency
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Each accountant's bounds for the populations that it can bound, and the reasons of those that refuse one."""
+    bounds: dict[str, dict[str, float]] = {}
+    refusals: dict[str, str] = {}
+    for accountant in accountants:
+        for name, part in event.events_by_population.items():
+            try:
+                one: Any = accountant
+                price = partial(trusted_bound, one) if accountant in TRUSTED else accountant.epsilon
+                bound = price(part, delta, adjacency)
+            except UnsupportedEvent as refusal:
+                refusals.setdefault(accountant.name, str(refusal))
+            else:
+                bounds.setdefault(accountant.name, {})[name] = bound
+    return bounds, refusals
+
+
+def tightest_bound_of_parts(
+    bounds: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str], event: PlanEvent
+) -> dict[str, tuple[str, float]]:
+    """The tightest bound on each population, and its accountant; populations are disjoint, so each may have its own."""
+    tightest = {}
+    for part in event.events_by_population:
+        able = [(name, parts[part]) for name, parts in bounds.items() if part in parts]
+        if not able:
+            raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
+        tightest[part] = min(able, key=lambda one: one[1])
+    return tightest

@@ -23,13 +23,12 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
-    size_records_and_noise_of_fixed_step,
-    steps_and_noise_of_epoch,
+    as_epoch,
+    as_fixed_batch_step,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile, Worst
-from dpsweep.accounting.upper_bounds import Quote
 
 DEFAULT_PANEL = Panel(claimants=(Pld(), Rdp()))
 """The tighter of two upper bounds, as under `accountant=auto`."""
@@ -156,8 +155,8 @@ def proven_gaussian_mu(charged: Iterable[PlanEvent | None], adjacency: Adjacency
 
 
 _SAMPLED_STEPS: Mapping[Adjacency, Callable[[DpEvent], tuple[float, ...] | None]] = {
-    Adjacency.ADD_OR_REMOVE_ONE: steps_and_noise_of_epoch,
-    Adjacency.REPLACE_ONE: size_records_and_noise_of_fixed_step,
+    Adjacency.ADD_OR_REMOVE_ONE: as_epoch,
+    Adjacency.REPLACE_ONE: as_fixed_batch_step,
 }
 """What reads the noise multiplier of a step, or an epoch, whose sampling is no Poisson sampling, as its last value."""
 

@@ -9,11 +9,10 @@ from dpsweep.accounting.cautions import is_accepted_delta, is_large_delta
 from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
-from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.records.plan import Plan, Trial, priced_events_of_runs
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.upper_bounds import Quote
 
 
 @dataclass(frozen=True, kw_only=True)

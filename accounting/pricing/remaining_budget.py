@@ -38,11 +38,7 @@ class RemainingBudget:
     @property
     def amounts_left(self) -> Amounts:
         """The rest of each amount that the policy counts."""
-        limits = {} if self.balance.closed else self.balance.policy.amount_limits(self.balance.budget)
-        return {
-            name: max(Decimal(0), subtract_decimals_exactly(limit, self.balance.reserved.get(name, Decimal(0))))
-            for name, limit in limits.items()
-        }
+        return self.balance.left
 
     @property
     def is_empty(self) -> bool:
@@ -104,7 +100,7 @@ class RemainingBudget:
             for name, more in takes.items()
             if name != DELTA
         )
-        return min(part, 1.0) if self.balance.has_room_for_amounts(takes) else max(part, math.nextafter(1.0, 2.0))
+        return min(part, 1.0) if self.balance.has_room(takes) else max(part, math.nextafter(1.0, 2.0))
 
     def least_admitted_noise(self, event_at: Callable[[float], PlanEvent], start: float) -> float:
         """The least noise at which `event_at(noise)` is admitted; the search begins at `start`.

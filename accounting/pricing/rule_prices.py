@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.rule_words import chance_of_best, expected_tries
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
-from dpsweep.accounting.upper_bounds import Quote
 
 BEST_SHARE = 0.1
 """`chance_of_best` is the chance of having tried one of this share of the points, the best ones."""
@@ -59,7 +59,7 @@ class Offer:
 def may_sweep_run_under_rule(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
     """Whether a sweep over these points runs under this rule, or the rule refuses them and says why."""
     try:
-        return rule.is_event_charged_for_trials(rule.event(trials), trials)
+        return rule.runs(rule.event(trials), trials)
     except DpsweepError:
         return True
 
@@ -76,10 +76,10 @@ def offer_of_each_rule(
     """An offer from each rule for a search over points with these events, in the order of the rules."""
     offers = []
     for label, rule in rules.items():
-        quote, runs, refusal, tries = None, False, "", rule.tries_over(len(trials))
+        quote, runs, refusal = None, False, ""
         try:
             event = rule.event(trials)
-            runs = rule.is_event_charged_for_trials(event, trials)
+            runs = rule.runs(event, trials)
             quote = panel.quote(event, delta, adjacency, unit)
         except DpsweepError as cause:
             refusal = str(cause)
@@ -87,8 +87,8 @@ def offer_of_each_rule(
             Offer(
                 label=label,
                 rule=rule,
-                expected_tries=tries.expected,
-                chance_of_best=tries.chance_of_best(BEST_SHARE),
+                expected_tries=expected_tries(rule, len(trials)),
+                chance_of_best=chance_of_best(rule, len(trials), BEST_SHARE),
                 quote=quote,
                 runs=runs,
                 refusal=refusal,

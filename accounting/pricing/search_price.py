@@ -19,7 +19,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
-from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import (
     cheapest_rule_label,
@@ -29,14 +29,9 @@ from dpsweep.accounting.pricing.solver import (
 )
 from dpsweep.accounting.records.card import Card
 from dpsweep.accounting.records.plan import Proposed, Trial
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import (
-    ACCURACY,
-    Search,
-    SelectionRule,
-    rule_from_config,
-)
-from dpsweep.accounting.upper_bounds import Quote
+from dpsweep.accounting.rule_words import ACCURACY, charge_of_unequal_points_text, event_of_run_alone, refusal_of_scores
+from dpsweep.accounting.selection.interface import Search, SelectionRule
+from dpsweep.accounting.selection.rules import Composition, rule_from_config
 
 AUTO = "auto"
 """The tuning that chooses a rule."""
@@ -116,7 +111,8 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
         runs, target = runs_with_solved_steps(runs, terms, target), None
     runs, target = solve_for_steps_or_points(runs, terms, target, spec.solve)
     trials = trials_with_solved_noise(runs, terms, target)
-    if refusal := terms.rule.refusal_of_scores_sentence(
+    if refusal := refusal_of_scores(
+        terms.rule,
         private=all(trial.event.validation is not None for trial in trials),
         metrics={str(trial.config["score"].get("metric", ACCURACY)) for trial in trials},
     ):
@@ -131,7 +127,7 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
             "have."
         )
     alone = distinct_single_run_events(trials, terms.rule)
-    if len(alone) > 1 and (charged := terms.rule.charge_of_unequal_points_text(spec.search)):
+    if len(alone) > 1 and (charged := charge_of_unequal_points_text(terms.rule, spec.search)):
         phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
         notes += (f"The points differ in what they cost; {terms.rule.name} {charged.format(phase=phase)}.",)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
@@ -173,14 +169,14 @@ def search_priced_with_card(
 
 def distinct_single_run_events(trials: Iterable[Trial], rule: SelectionRule) -> Sequence[PlanEvent]:
     """The distinct events of runs alone under a rule: of the final run where a trial has one."""
-    alone = (rule.event_of_run_alone((trial.final or trial).event) for trial in trials)
+    alone = (event_of_run_alone(rule, (trial.final or trial).event) for trial in trials)
     return list({short_digest_of_json(event.to_json()): event for event in alone}.values())
 
 
 def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     """Whether a rule allows the search."""
     try:
-        rule.check_search_is_allowed(search)
+        rule.check_search(search)
     except BadInput:
         return False
     return True
@@ -223,7 +219,7 @@ def _search_terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[Declared
 
 def _check_search_is_allowed(terms: SearchTerms, spec: SearchSpec) -> None:
     """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
-    terms.rule.check_search_is_allowed(spec.search)
+    terms.rule.check_search(spec.search)
     if spec.search.pruning:
         raise BadInput(
             f"Expected search.pruner={spec.pruner} to be left out: a run pays for all of its steps before it "

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dpsweep.accounting.accountants.interface import plan_epsilon
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import PlanEvent, mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
@@ -93,7 +91,7 @@ class SearchTerms:
         parts = event.events_by_population.values()
         has_many_kinds = any(len(mechanisms_with_counts(part)) > FEW_KINDS for part in parts)
         accountant = Rdp(orders=ROUGH_ORDERS) if has_many_kinds else Rdp()
-        return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+        return max(accountant.epsilon(part, self.delta, Adjacency.ADD_OR_REMOVE_ONE) for part in parts)
 
     def rough_noise_for_target(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """An approximation of `noise`, by Renyi curves alone, which are cheap."""

@@ -25,16 +25,18 @@ from dpsweep.accounting.events.build import (
     gaussian,
     no_access,
     noisy_table,
+    with_rounded_counts,
     worst_plan_event_per_population,
 )
-from dpsweep.accounting.events.rounded_noise import with_rounded_counts
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, given_or_default_noises, training_events
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest_offer_showing_results, offer_of_each_rule
 from dpsweep.accounting.pricing.search_terms import MOST_STEPS, SearchTerms
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.rule_words import tells_scores
 from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.rules import Composition
 
 Kind = tuple[Hashable, float]
 """All that determines the price of a run, except its number of steps: its kind and its noise multiplier."""
@@ -234,8 +236,9 @@ def _solved_score_noise_if_open(runs: Sequence[DeclaredRun], terms: SearchTerms,
         scores = {run.noisy_counts_of_score: None for run in runs}
         by_counts = {counts: _score_event(noise, counts, terms) for counts in scores}
         every = [(run, by_counts[run.noisy_counts_of_score]) for run in runs]
-        return [score if run.final is None else replace(score, final=score) for run, score in every]
+        events = [score if run.final is None else replace(score, final=score) for run, score in every]
+        return events if is_told else events[:1]
 
-    return replace(terms, rule=terms.rule.rule_to_solve_score_noise_under, shared=False).least_noise_for_target(
-        score_events, allowed
-    )
+    is_told = tells_scores(terms.rule)  # else the comparison has noise of its own, and one score alone has to fit
+    rule = terms.rule if is_told else Composition()
+    return replace(terms, rule=rule, shared=False).least_noise_for_target(score_events, allowed)

@@ -1,18 +1,17 @@
 """The privacy profile of an epoch in which every record takes part in one of its steps, drawn for each record.
 
-Let t be the number of steps and s the noise multiplier. Feldman and Shenfeld 2025 show that the pair (P, Q) dominates:
-under Q all t numbers are N(0, s^2), and under P 1 is added to one of them, drawn uniformly. Under Q the likelihood
-ratio X = P / Q is the mean of t independent lognormal Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences
-of both directions are expectations of convex functions of X under Q:
+With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0, s^2), and under P 1
+is added to one of them, drawn uniformly. Under Q the likelihood ratio X = P / Q is the mean of t independent lognormal
+Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences are expectations of convex functions of X under Q:
 
     delta(e) of P from Q = E (X - exp(e))+        delta(e) of Q from P = E (1 - exp(e) X)+
 
-*Guarantee*: upper bounds. A law of X' that is larger in the convex order, which has the same mean and is more spread
-out, has larger expectations of both. The convex order is kept by sums of independent variables. So each law here is
-rounded by spreading: the mass between two points of a grid goes to these points so that its mean stays, and what is
-beyond the largest point leaves its mass there and the rest of its mean at infinity. Then X' is the likelihood ratio of
-a pair (P', Q') whose losses are on the grid, and may be infinite under P'. The grid's points are exp(k h): a sum of two
-points lies between two of them at a place that only their distance decides.
+*Guarantee*: upper bounds. A law of X' that is larger in the convex order, with the same mean but more spread out, has
+larger expectations of both, and sums of independent variables keep this order. So each law here is rounded by
+spreading: the mass between two points of a grid goes to these points so that its mean stays, and what is beyond the
+largest point leaves its mass there and the rest of its mean at infinity. Then X' is the likelihood ratio of a pair
+(P', Q') whose losses are on the grid, and may be infinite under P'. The points are exp(k h): a sum of two points lies
+between two of them at a place that only their distance decides.
 
 *Source*: Feldman and Shenfeld 2025 (Privacy amplification by random allocation) for the dominating pair; Shaked and
 Shanthikumar 2007 (Stochastic Orders), Theorem 3.A.12, for the convex order.
@@ -28,30 +27,18 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpsweep.accounting.profiles.privacy_loss import Direction
-from dpsweep.accounting.profiles.privacy_profiles import Everything, GaussianProfile, Profile, TwoSided
+from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, GaussianProfile, Profile, TwoSided
 
-SMALLEST_NOISE = 0.1
-"""Below this noise an epoch is hardly private, and its bound is that of a Gaussian mechanism."""
+SMALLEST_NOISE = 0.1  # below, an epoch is hardly private, and its bound is that of a Gaussian mechanism
+RELATIVE, SHIFT = 1e-9, 1e-10  # more than the relative errors of probabilities, and of X: losses move to the safe side
 
-SPREAD = 0.001
+SPREAD, WIDEST = 0.001, 0.05
 """The square of the last grid step, relative to the variance of X: rounding adds at most a third of it to the variance,
-and a tenth or two of a percent to epsilon."""
+and a tenth or two of a percent to epsilon. And the widest grid step, of ln Y."""
 
-WIDEST = 0.05
-"""The widest grid step, of ln Y."""
-
-REACH = 12.0
-"""Standard deviations of ln Y that the grid covers on each side; what is beyond is spread."""
-
-NEGLIGIBLE = 1e-30
-"""Ends of a law of one Y with less mass are spread; of a sum of m of them with less than m^2 times that. So the points
-at which that mass then lies are spread again, and a law stays as narrow as it is."""
-
-RELATIVE = 1e-9
-"""More than the relative errors of probabilities here."""
-
-SHIFT = 1e-10
-"""More than the relative errors of values of X: losses are moved by it to the safe side."""
+REACH, NEGLIGIBLE = 12.0, 1e-30
+"""Standard deviations of ln Y that the grid covers on each side. Ends of a law of m Y with less mass than m^2 times
+`NEGLIGIBLE` are spread, so that the points at which that mass then lies are spread again: laws stay narrow."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,23 +52,21 @@ class GridLaw:
 
     @property
     def end(self) -> int:
-        """The number after that of the last point."""
+        """The k after the last."""
         return self.first + len(self.masses)
 
     def points(self, step: float) -> np.ndarray:
-        """The points, on a grid with this step of their logarithm."""
+        """On a grid with this step of their logarithm."""
         return np.asarray(np.exp(step * np.arange(self.first, self.end)))
 
     def on_finer_grid(self, factor: int) -> GridLaw:
-        """The same law on a grid whose step is smaller by this factor."""
-        if factor == 1:
-            return self
+        """Whose step is smaller by this factor."""
         masses = np.zeros(factor * (len(self.masses) - 1) + 1)
         masses[::factor] = self.masses
         return GridLaw(first=factor * self.first, masses=masses, zero=self.zero, lost=self.lost)
 
     def without_negligible_ends(self, step: float, summands: int) -> GridLaw:
-        """A larger law in the convex order, whose ends of negligible mass, or of negligible mean above, are spread."""
+        """A larger law in the convex order: ends of negligible mass, or of negligible mean above, are spread."""
         points, least = self.points(step), NEGLIGIBLE * summands**2
         means = self.masses * points
         low = int(np.searchsorted(np.cumsum(self.masses), least))
@@ -97,7 +82,6 @@ class GridLaw:
 
 
 def _lognormal_law(noise_multiplier: float, step: float) -> GridLaw:
-    """The law of Y, spread over the grid."""
     mean, std = -1 / (2 * noise_multiplier**2), 1 / noise_multiplier
     first, last = math.floor((mean - REACH * std) / step), math.ceil((-mean + REACH * std) / step)
     logs = step * np.arange(first, last + 1)
@@ -117,12 +101,12 @@ def _lognormal_law(noise_multiplier: float, step: float) -> GridLaw:
 
 
 def _normal_masses(ends: np.ndarray) -> np.ndarray:
-    """The standard normal probability between each number [n] and the next one [n - 1]."""
+    """Between neighbours, shape [n - 1]."""
     return np.asarray(np.where(ends[:-1] > 0, -np.diff(ndtr(-ends)), np.diff(ndtr(ends))))
 
 
 def _sum_of_independent(one: GridLaw, other: GridLaw, step: float, summands: int) -> GridLaw:
-    """The law of a sum of two independent variables, in all of so many `summands`, spread over the grid."""
+    """Spread over the grid; `summands` is the number of Y in the sum."""
     first = math.floor(np.logaddexp(one.first * step, other.first * step) / step)
     last = math.ceil(np.logaddexp(one.end * step, other.end * step) / step)
     sums = np.zeros(last + 2 - first)
@@ -145,8 +129,8 @@ def _add_sums_with_smaller_values(
 ) -> None:
     """Adds the mass of each sum of a point of `one` and a point of `other` that is `least` or more places below it.
 
-    Where the smaller value is below the distance of the larger one to the next point, the sum is less than a place
-    above the larger value, and what goes to the next point is linear in the smaller one: these are added up together.
+    Where the smaller value is below the distance of the larger one to the next point, what goes to that point is linear
+    in the smaller one: these are added up together.
     """
     far = max(least, math.ceil(-math.log(math.expm1(step)) / step) + 1)
     for places in range(max(least, one.first - other.end + 1), min(far, one.end - other.first)):
@@ -172,35 +156,33 @@ def _add_sums_with_smaller_values(
 
 
 def _law_of_sum(steps: int, noise_multiplier: float) -> tuple[GridLaw, float]:
-    """The law of the sum of `steps` independent Y, spread over a grid, and the grid's step.
+    """The law of the sum of `steps` independent Y, by doubling, and its grid's step.
 
     Rounding a sum of m of them adds to the variance of the mean as much as it adds to one of steps / m equal parts:
-    a grid may be coarser by the square root of their number. Laws are doubled, and those of the binary digits added.
+    a grid may be coarser by the square root of their number.
     """
     variance = math.expm1(1 / noise_multiplier**2) / steps
     finest = min(WIDEST, math.sqrt(SPREAD * variance))
     levels = steps.bit_length()
     coarser = [min(levels - 1 - level, 2 * int(math.log2(WIDEST / finest))) // 2 for level in range(levels)]
-    law = _lognormal_law(noise_multiplier, finest * 2 ** coarser[0])
-    law = law.without_negligible_ends(finest * 2 ** coarser[0], 1)
-    total: GridLaw | None = None
-    for level in range(levels):
-        step = finest * 2 ** coarser[level]
+    grids = [finest * 2**power for power in coarser]
+    law = _lognormal_law(noise_multiplier, grids[0]).without_negligible_ends(grids[0], 1)
+    total = GridLaw(first=0, masses=np.zeros(1), zero=1.0, lost=0.0)  # of no Y
+    for level, step in enumerate(grids):
         if level:
-            law = _sum_of_independent(law, law, finest * 2 ** coarser[level - 1], 2**level)
+            law = _sum_of_independent(law, law, grids[level - 1], 2**level)
             factor = 2 ** (coarser[level - 1] - coarser[level])
-            law = law.on_finer_grid(factor)
-            total = None if total is None else total.on_finer_grid(factor)
+            law, total = law.on_finer_grid(factor), total.on_finer_grid(factor)
         if steps >> level & 1:
-            total = law if total is None else _sum_of_independent(total, law, step, steps % 2 ** (level + 1))
-    assert total is not None
-    return total, finest * 2 ** coarser[-1]
+            many = steps % 2 ** (level + 1)
+            total = law if many == 2**level else _sum_of_independent(total, law, step, many)
+    return total, grids[-1]
 
 
 def profile_of_allocated_epoch(steps: int, noise_multiplier: float) -> Profile:
-    """The profile of an epoch of so many steps; without noise everything may be known."""
+    """Without noise everything may be known."""
     if noise_multiplier == 0:
-        return Everything()
+        return EVERYTHING
     if steps == 1 or noise_multiplier < SMALLEST_NOISE:
         return GaussianProfile(mu=1 / noise_multiplier)
     return TwoSided(directions=directions_of_allocated_epoch(steps, noise_multiplier))
@@ -208,7 +190,7 @@ def profile_of_allocated_epoch(steps: int, noise_multiplier: float) -> Profile:
 
 @lru_cache(maxsize=64)
 def directions_of_allocated_epoch(steps: int, noise_multiplier: float) -> tuple[Direction, Direction]:
-    """The hockey-stick curves of an epoch of so many steps, of P from Q and of Q from P; the noise is at least .1."""
+    """Of P from Q, and of Q from P."""
     law, step = _law_of_sum(steps, noise_multiplier)
     logs = step * np.arange(law.first, law.end) - math.log(steps)
     masses, means = law.masses, law.masses * np.exp(logs)
@@ -229,7 +211,4 @@ def directions_of_allocated_epoch(steps: int, noise_multiplier: float) -> tuple[
         place = np.searchsorted(logs, most, side="left")
         return np.asarray(np.maximum(0.0, below[0][place] - np.exp(-most) * below[1][place]) * (1 + RELATIVE))
 
-    return (
-        Direction(curve=ahead, reach=farthest),
-        Direction(curve=behind, reach=deepest),
-    )
+    return Direction(curve=ahead, reach=farthest), Direction(curve=behind, reach=deepest)

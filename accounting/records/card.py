@@ -30,18 +30,16 @@ from dpsweep.accounting.codec import (
     Count,
     NonNegative,
     PositiveInt,
+    Read,
     Stored,
-    StoredForm,
     parse_json_file_or_none,
 )
 from dpsweep.accounting.durable_files import append_bytes, flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, no_access, noisy_table
-from dpsweep.accounting.events.rounded_noise import with_rounded_counts
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, no_access, noisy_table, with_rounded_counts
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.private_store import PRIVATE
+from dpsweep.accounting.ledger.receipt import PRIVATE, Session
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
-from dpsweep.accounting.ledger.session import Session
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
 from dpsweep.accounting.validation import require_finite_number
 
@@ -64,7 +62,7 @@ def _threshold_from_json(name: str, form: object) -> float | str | None:
     return form if form is None or isinstance(form, str) else require_finite_number(name, form)
 
 
-_THRESHOLD = StoredForm(read=_threshold_from_json, write=lambda threshold: threshold)
+_THRESHOLD = Read(read=_threshold_from_json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,23 +23,19 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import OMITTED, Count, Stored, StoredForm, from_json, to_json
-from dpsweep.accounting.durable_files import (
-    FORMAT,
-    require_and_remove_format_number,
-    short_digest_of_json,
-    write_compact_json,
-)
+from dpsweep.accounting.codec import OMITTED, Count, Read, Stored, from_json, to_json
+from dpsweep.accounting.durable_files import short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, runs_on_shared_batches
+from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.records.card import Card, sealed_charge_of_config
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.interface import FinalRun, Use
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.format_defaults import (
-    defaults_of_plan_or_config_part,
+    defaults_of,
     with_defaults,
     without_defaults,
 )
@@ -146,7 +142,7 @@ class Proposed(Stored):
     def fields_for_identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
         form = self.to_json() | {"sampler": identity_form_of_config_part(self.sampler, "search")}
-        return without_defaults(form, defaults_of_plan_or_config_part("proposed"))
+        return without_defaults(form, defaults_of("proposed", "parts"))
 
     @property
     def sampler_name(self) -> str:
@@ -159,6 +155,14 @@ NO_IDENTITY = frozenset({"format", "budget", "notes", "target_epsilon"})
 
 FINAL = "final"
 """The key of a trial that marks a final run in its configuration."""
+
+
+def part_of_records(run: FinalRun | None, use: Use) -> Mapping[str, float | str | bool] | None:
+    """The part of the records that runs of this use read, as their configuration states it; None for all records."""
+    if run is None or run.share is None or (run.reads_all and use is Use.FINAL):
+        return None
+    return {"share": run.share, "use": use.value} | ({"secret": True} if run.is_secret else {})
+
 
 REPEAT = "repeat"
 """The key of the number of a repeat, in the configuration of a point that is run several times."""
@@ -175,13 +179,13 @@ class Trial(Stored):
     """
 
     method: str
-    axes: Annotated[Mapping[str, Value], StoredForm(read=require_json_object, write=dict)]
+    axes: Annotated[Mapping[str, Value], Read(read=require_json_object)]
     config: Mapping[str, Any]
     event: PlanEvent
     final: Annotated[Trial | None, OMITTED] = None
 
     def __post_init__(self) -> None:
-        config = with_defaults(self.config, defaults_of_plan_or_config_part("trial"))
+        config = with_defaults(self.config, defaults_of("trial", "parts"))
         object.__setattr__(self, "config", stored_form_of_trial_config(config))
 
     @cached_property
@@ -193,6 +197,11 @@ class Trial(Stored):
     def config_for_identity(self) -> Mapping[str, Any]:
         """The part of the configuration that the identity is the hash of."""
         return identity_form_of_trial_config(self.config)
+
+    @property
+    def priced_steps(self) -> int:
+        """The number of training steps that the charge covers."""
+        return events.number_of_steps(self.event.training)
 
     @property
     def swept_values_and_repeat(self) -> dict[str, Value]:
@@ -382,7 +391,7 @@ class Plan(Stored):
             "proposed": None if self.proposed is None else self.proposed.fields_for_identity(),
         }
         identity = {key: value for key, value in form.items() if key not in NO_IDENTITY}
-        return short_digest_of_json(without_defaults(identity, defaults_of_plan_or_config_part("plan")))
+        return short_digest_of_json(without_defaults(identity, defaults_of("plan", "parts")))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal plan."""
@@ -405,7 +414,7 @@ class Plan(Stored):
 
     def write(self, path: Path) -> None:
         """Stores the plan with its id, atomically."""
-        write_compact_json(path, self._stored_form_with_id)
+        write_json(path, self._stored_form_with_id, indent=None)
 
     def require_no_other_plan_in_file(self, path: Path) -> None:
         """Raises `BadInput` if the file at `path` holds another plan; one as `write` wrote it is not parsed."""

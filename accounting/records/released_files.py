@@ -20,9 +20,10 @@ from pathlib import Path
 from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import refuse_link, turn_file_errors_into_refusal
+from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"

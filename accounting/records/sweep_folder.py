@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import make_folder_and_missing_parents
+from dpsweep.accounting.codec import Stored, parse_json_file_or_none
+from dpsweep.accounting.durable_files import (
+    FOLDER,
+    make_folder_and_missing_parents,
+    make_private_folder_durably,
+    mode_with_group,
+    write_json,
+)
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import PathFromRoot, PrivateStore, TrialPlace, restrict_one_to_owner
+from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore, TrialPlace
 from dpsweep.accounting.records.card import CardFiles
 
 LIVE_PAGE = "live.html"
 """The name of the page of a running sweep; nothing that is reported or released is made from it."""
+
+
+FEATURES, RECORD_HASHES, DEVICES = "frozen-features", "record-hashes", "devices"
+"""Shared folders: frozen features, what a pass over large files of records found, locks by which sweeps lease GPUs."""
+
+LAST_FOLDER_FILE = "folder.json"
+
+
+@dataclass(frozen=True)
+class PathFromRoot:
+    """A path by its name in the folder `root` of the object that has it."""
+
+    name: str
+
+    def __get__(self, folder: SweepFolder, owner: type) -> Path:
+        return folder.root / self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastFolder(Stored):
+    """The sweep folder where a plan was run last, and whether nothing of it was left to run there."""
+
+    folder: str
+    finished: bool
+
+    @classmethod
+    def read(cls, store: PrivateStore) -> LastFolder | None:
+        """What a plan's store says, None if the plan was never run."""
+        return parse_json_file_or_none(store.root / LAST_FOLDER_FILE, cls.from_json)
+
+    def write(self, store: PrivateStore) -> None:
+        """Writes it into a plan's store."""
+        make_private_folder_durably(store.root)
+        write_json(store.root / LAST_FOLDER_FILE, self.to_json(), PRIVATE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +132,7 @@ class SweepFolder:
 
     def trial_folder_and_private_record(self, trial_id: str) -> TrialPlace:
         """A trial's folder, and its record in the private store."""
-        return self.private_store.trial_place_from_files_folder(self.trial_folder(trial_id))
+        return TrialPlace(files=self.trial_folder(trial_id), record=self.private_store.trial_record_folder(trial_id))
 
     @property
     def private_store(self) -> PrivateStore:
@@ -105,3 +147,21 @@ def require_sweep_folder(root: Path) -> Path:
     if not SweepFolder(root=root).plan_path.is_file():
         raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")
     return root
+
+
+def restrict_to_owner(path: Path) -> None:
+    """Takes the rights of others to a file, or to a folder with all in it; below a group's folder not its own."""
+    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        restrict_one_to_owner(one)
+
+
+def restrict_one_to_owner(path: Path) -> None:
+    """Does what `restrict_to_owner` does for one path alone.
+
+    One with the right mode may be another user's. No right is given, and no link followed: a member of the group may
+    have put it there.
+    """
+    now = path.lstat().st_mode
+    kept = mode_with_group(path, FOLDER if stat.S_ISDIR(now) else PRIVATE) | stat.S_ISGID
+    if not stat.S_ISLNK(now) and stat.S_IMODE(now) & ~kept:
+        path.chmod(stat.S_IMODE(now) & kept)

@@ -11,14 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
+from dpsweep.accounting.chain.hash_chain import new_nonce
 from dpsweep.accounting.codec import OMITTED, Count, Stored
-from dpsweep.accounting.durable_files import (
-    FORMAT,
-    require_and_remove_format_number,
-    write_compact_json,
-)
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
+from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
+from dpsweep.accounting.ledger.receipt import PRIVATE
 from dpsweep.accounting.validation import (
     require_finite_number,
     require_json_object,
@@ -112,7 +110,7 @@ class TrialResult(Stored):
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
-        write_compact_json(folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE)
+        write_json(folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE, indent=None)
 
     @staticmethod
     def digest_of_result_file(folder: Path) -> str | None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.bodies import require_plan_charge_body
+from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt
+from dpsweep.accounting.ledger.statement import card_part, charged_event
 from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
@@ -53,7 +53,7 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
                 )
             return f"{root}: plan {plan.id} was only planned: the ledger has no charge of it, and the folder no runs"
         require_paid_charges(statement, plan.id)
-        declared = require_plan_charge_body(charges[0]).plan_event
+        declared = charged_event(body_of_kind(charges[0], Charged))
         if declared is None or not declared.is_same_as(plan.event):
             raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
         if plan.has_public_data != statement.budget.promises_nothing:
@@ -121,7 +121,7 @@ def _verify_card_is_of_winner(plan: Plan, folder: SweepFolder, ledger: Ledger) -
     A folder that has lost its winner has no card to compare.
     """
     statement = ledger.statement(plan.account)
-    part = statement.attempts_of_plan(plan.id).part_of_card
+    part = card_part(statement.attempts_of_plan(plan.id))
     if part is None:
         return
     places = [folder] if folder.private_store.exists() else [SweepFolder(root=folder.root)]

@@ -27,11 +27,13 @@ from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.card import require_priced_card
-from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial
-from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
+from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial, part_of_records
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, Use, rule_from_config
+from dpsweep.accounting.rule_words import expected_tries
+from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, Use
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import KIND
 
 
@@ -156,7 +158,7 @@ class PlannedSearch(ABC):
     @classmethod
     def expected_number_of_runs(cls, plan: Plan) -> float:
         """The number of runs of the search that the plan pays for, or its mean if it is drawn."""
-        return rule_from_config(plan.rule).tries_over(len(plan.trials)).expected
+        return expected_tries(rule_from_config(plan.rule), len(plan.trials))
 
     @classmethod
     @abstractmethod
@@ -268,9 +270,9 @@ def _check_search_class(plan: Plan) -> type[PlannedSearch]:
         raise BadInput(f"Expected plan {plan.id} to have a point, got none.")
     _require_same_records(plan)
     _require_declared_final_runs(plan, rule)
-    rule.check_search_is_allowed(_search_properties(plan))
+    rule.check_search(_search_properties(plan))
     require_priced_card(plan)
-    if not rule.is_event_charged_for_trials(plan.event_without_card, plan.priced_events):
+    if not rule.runs(plan.event_without_card, plan.priced_events):
         raise BadInput(
             f"A sweep under {rule.name} can be planned and priced, but not run: `sweep` runs every point once, or "
             "the tries of a draw that shows the winner alone. Choose tuning=composition, tuning=disjoint or "
@@ -317,13 +319,13 @@ def _search_properties(plan: Plan) -> Search:
 
 def _require_declared_final_runs(plan: Plan, rule: SelectionRule) -> None:
     """Raises `BadInput` unless the plan has the final runs that its rule pays for, on the records that it says."""
-    final, final_runs = rule.final_run_terms, plan.final_runs
+    final, final_runs = rule.final_run, plan.final_runs
     if len(final_runs) != (0 if final is None else len(plan.trials)):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
     if any(one.final is not None for one in final_runs):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
     for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, final_runs)):
-        part = None if final is None else final.parts[use]
+        part = part_of_records(final, use)
         for trial in trials:
             if trial.config.get("part") != part or trial.config.get(FINAL, False) is not (use is Use.FINAL):
                 raise BadInput(f"Expected trial {trial.id} to be a run of the {use} as {rule.name} pays for it.")
@@ -359,5 +361,5 @@ def verify_result_ran_as_declared(trial: Trial, result: TrialResult) -> None:
     if result.event is None:
         raise BadInput(f"Expected the result of trial {trial.id} to say what ran.")
     realised = events.from_json(dict(result.event))
-    if not has_enough_and_only_declared_steps(realised, trial.event.training, least=trial.config["steps"]):
+    if not took_declared_steps(realised, trial.event.training, least=trial.config["steps"]):
         raise ContractBroken(f"Trial {trial.id} ran something else than was charged.")

@@ -94,7 +94,7 @@ class OpenSearch(PlannedSearch):
     def _run_records(self, trials: Sequence[Trial], account: Statement) -> tuple[RunRecord, ...]:
         """The records of runs whose every attempt has a line in the ledger."""
         attempts = account.attempts_of_plan(self.plan.id)
-        paid = attempts.number_of_spare_attempts >= 0
+        paid = attempts.spares >= 0
         return tuple(
             RunRecord(
                 trial=trial,
@@ -124,7 +124,7 @@ class OpenSearch(PlannedSearch):
         return f"{len(results)} of {len(runs)} results are there, all paid."
 
     def _number_of_starts(self, account: Statement, trial: Trial) -> int:
-        return account.number_of_started_attempts(self.plan.id, trial.id)
+        return account.attempts_of_plan(self.plan.id).started[trial.id]
 
     def _results_of_runs(self) -> list[tuple[Trial, TrialResult]]:
         read = ((trial, TrialResult.read(self.folder.trial_folder(trial.id))) for trial in self.search_and_final_runs())

@@ -21,7 +21,7 @@ from dpsweep.accounting.codec import Count
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import is_session_claimed
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import StoredChoice
 from dpsweep.accounting.searches.open_search import OpenSearch
@@ -95,9 +95,9 @@ class ProposedPoints(OpenSearch):
         """Also checks that every run was proposed, and that no more attempts were started than charged."""
         known = {run.id for run in self.search_and_final_runs()}
         for place in self.folder.trials_folder.glob("*"):
-            if Receipt.is_session_claimed(place, 1) and place.name not in known:
+            if is_session_claimed(place, 1) and place.name not in known:
                 raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
-        if account.attempts_of_plan(self.plan.id).number_of_spare_attempts < 0:
+        if account.attempts_of_plan(self.plan.id).spares < 0:
             raise ContractBroken(f"More runs of plan {self.plan.id} were started than were charged.")
         proposed = f"{len(known)} of {self.number_of_search_runs} runs were proposed"
         return f"{proposed}; {super().verify_runs_and_describe(account)}"

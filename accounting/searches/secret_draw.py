@@ -12,7 +12,7 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import is_session_claimed
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, verify_result_ran_as_declared
 from dpsweep.accounting.searches.stored_draw import (
@@ -158,7 +158,7 @@ class SecretDraw(PlannedSearch):
             raise ContractBroken(f"Attempt {stored.attempt} at the search {search} was not started on a charge.")
         tries = {one.trial.id: one for one in self.states_of_tries_and_final_run(stored)}
         for place in self.folder.trials_folder.glob("*"):
-            if Receipt.is_session_claimed(place, stored.attempt) and place.name not in tries:
+            if is_session_claimed(place, stored.attempt) and place.name not in tries:
                 raise ContractBroken(f"Trial {place.name} ran without a place in the draw.")
         for one in tries.values():
             if one.result is not None:
@@ -174,8 +174,8 @@ class SecretDraw(PlannedSearch):
 
     def _is_charged(self, stored: StoredDraw, account: Statement) -> bool:
         search = self.plan.id
-        started = account.number_of_started_attempts(search, search)
-        return stored.attempt <= started <= account.number_of_paid_attempts(search, search)
+        started = account.attempts_of_plan(search).started[search]
+        return stored.attempt <= started <= account.attempts_of_plan(search).covered[search]
 
     def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares the folder with the private store, if this machine has it."""
@@ -191,5 +191,5 @@ class SecretDraw(PlannedSearch):
         """The charge of the draw's attempt, and the draw's salt."""
         stored = self.stored_draw
         attempt = 1 if stored is None else stored.attempt
-        charge = account.attempts_of_plan(self.plan.id).charge_entry_covering_attempt(self.plan.id, attempt)
+        charge = account.attempts_of_plan(self.plan.id).charge_of(self.plan.id, attempt)
         return charge.digest, "" if stored is None else stored.salt

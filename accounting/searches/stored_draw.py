@@ -23,16 +23,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, from_json, parse_json_file_or_none
+from dpsweep.accounting.chain.hash_chain import new_nonce
+from dpsweep.accounting.codec import BESIDE, OMITTED, Count, Stored, from_json, parse_json_file_or_none
 from dpsweep.accounting.durable_files import make_private_folder_durably, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore, is_session_claimed
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.interface import StoredChoice
-from dpsweep.accounting.selection.interface import Draw, rule_from_config
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.accounting.selection.rules import rule_from_config
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
@@ -46,11 +47,9 @@ def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     rule = rule_from_config(plan.rule)
     events = [trial.event_with_final_run for trial in plan.trials]  # each try is a run of its own
-    paid = rule.is_event_charged_for_trials(plan.event_without_card, events)
-    conditions = {"be paid for": paid, **rule.tries_over(len(plan.trials)).conditions_on_draw(draw)}
-    for condition, holds in conditions.items():
-        if not holds:
-            raise BadInput(f"Expected the draw of {rule.name} to {condition}: the plan pays for no other.")
+    if not rule.runs(plan.event_without_card, events):
+        raise BadInput(f"Expected the draw of {rule.name} to be paid for: the plan pays for no such search.")
+    rule.check_draw(draw, len(plan.trials))
     return draw
 
 
@@ -65,7 +64,7 @@ class StoredDraw(StoredChoice):
     attempt: Count
     salt: str = ""
     coins: Annotated[str, OMITTED] = field(default="", repr=False)
-    draw: Annotated[Draw, INLINE]
+    draw: Annotated[Draw, BESIDE]
 
     def write(self, path: Path) -> None:
         """Stores the draw for its owner alone; a stored draw is never replaced."""
@@ -158,7 +157,7 @@ def read_state_of_try(trial: Trial, stored: StoredDraw, folder: SweepFolder) -> 
     place = folder.trial_folder(trial.id)
     result = TrialResult.read(place)
     marked = end_mark_path(folder, trial, stored.attempt).exists()
-    begun = Receipt.is_session_claimed(place, stored.attempt) or marked
+    begun = is_session_claimed(place, stored.attempt) or marked
     own = begun and result is not None and result.attempt == stored.attempt
     return DrawnTrial(trial=trial, begun=begun, ended=marked or own, result=result if own else None)
 
@@ -222,7 +221,7 @@ class SearchRecord:
             claims = [path for end in ("", "-*") for path in place.record.glob(f"claim-{self.attempt}{end}")]
             if any(not (place.files / claim.name).exists() for claim in claims):
                 return f"does not show that trial {trial} began"
-            if one.result is not None and not Receipt.is_session_claimed(place.record, self.attempt):
+            if one.result is not None and not is_session_claimed(place.record, self.attempt):
                 return f"holds a result of trial {trial} that this search did not make"
             ended = parse_json_file_or_none(self._end_of_try_path(trial), itemgetter("result"))
             if ended is not None and ended != TrialResult.digest_of_result_file(place.files):

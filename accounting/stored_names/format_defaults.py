@@ -13,10 +13,9 @@ checksum of the content, which a job compares. A stored form keeps the place, so
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 TABLE = Path(__file__).with_suffix(".json")
 
@@ -27,25 +26,17 @@ PlacedFile = Mapping[str, str]
 """The type of a field that has the `package`, the `file` and the `sha256` of a file; the first two are places."""
 
 
-class _FormatTable(TypedDict):
-    classes: Mapping[str, Mapping[str, Any]]
-    parts: Mapping[str, Mapping[str, Any]]
-    places: Mapping[str, Sequence[str]]
+DEFAULTS: dict[str, Mapping[str, Any]] = json.loads(TABLE.read_text())
+"""The table: of `classes`, by tag, and of `parts` of a plan or a configuration the defaults; of classes the `places`.
+
+The key of a place in a mapping is dotted.
+"""
 
 
-def field_defaults_of_class_tag(tag: str) -> Mapping[str, Any]:
-    """The defaults of the fields of a stored class of ours, by its tag; empty if no field has one."""
-    return _read_table_of_defaults()["classes"].get(tag, {})
-
-
-def place_keys_of_class_tag(tag: str) -> Sequence[str]:
-    """The keys of the places in a stored class of ours, by its tag; dotted for a key of a mapping."""
-    return _read_table_of_defaults()["places"].get(tag, ())
-
-
-def defaults_of_plan_or_config_part(part: str) -> Mapping[str, Any]:
-    """The defaults of keys that are no field of one class: of a plan, of a trial's configuration, or of its groups."""
-    return _read_table_of_defaults()["parts"].get(part, {})
+def defaults_of(tag: str, kind: str = "classes") -> Mapping[str, Any]:
+    """The defaults of the fields of a stored class of ours, or of the keys of one of the `parts`; empty without any."""
+    defaults: Mapping[str, Any] = DEFAULTS[kind].get(tag, {})
+    return defaults
 
 
 def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,9 +80,3 @@ def _is_group_of_config_keys(value: Any) -> bool:
 def _is_equal_without_bool_as_int(value: Any, default: Any) -> bool:
     """Equality of plain values, where true is not 1."""
     return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
-
-
-@cache
-def _read_table_of_defaults() -> _FormatTable:
-    table: _FormatTable = json.loads(TABLE.read_text())
-    return table

@@ -22,11 +22,9 @@ from pathlib import PurePath
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.entry_points import part_errors_as_bad_input
 from dpsweep.accounting.stored_names.format_defaults import (
-    defaults_of_plan_or_config_part,
-    field_defaults_of_class_tag,
-    place_keys_of_class_tag,
+    DEFAULTS,
+    defaults_of,
     with_defaults,
     without_defaults,
 )
@@ -37,6 +35,7 @@ from dpsweep.accounting.stored_names.tags import (
     class_of_tag,
     current_path_of_tag,
     is_path_in_our_packages,
+    part_errors_as_bad_input,
     require_tag_of_family,
     tag_of_path,
     tags_of_family_text,
@@ -87,8 +86,8 @@ def stored_form_of_config_part(node: Any, family: str) -> Any:
 
     A stored form is its own. Raises `BadInput` if a class of ours has no tag or is of another family.
 
-    >>> rule = {"_target_": "dpsweep.accounting.selection.composition.Public"}
-    >>> stored_form_of_config_part({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
+    >>> rule = {"_target_": "dpsweep.accounting.selection.rules.Public"}
+    >>> stored_form_of_config_part({"_target_": "dpsweep.accounting.selection.rules.Final", "rule": rule}, "rule")
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """
     if isinstance(node, list):
@@ -136,14 +135,14 @@ def stored_form_of_rule_with_defaults(node: Any) -> Any:
     form = stored_form_of_config_part(node, "rule")
     if not isinstance(form, Mapping) or KIND not in form:
         return form
-    whole = with_defaults(form, field_defaults_of_class_tag(str(form[KIND])))
+    whole = with_defaults(form, defaults_of(str(form[KIND])))
     return whole | ({"rule": stored_form_of_rule_with_defaults(whole["rule"])} if "rule" in whole else {})
 
 
 def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration as `identity` writes each part, without parts at their default."""
     parts = {part: identity_form_of_config_part(node, part) if part in PARTS else node for part, node in config.items()}
-    return without_defaults(parts, defaults_of_plan_or_config_part("trial"))
+    return without_defaults(parts, defaults_of("trial", "parts"))
 
 
 def with_words_of_recipe(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -200,11 +199,6 @@ def current_path_of_class(node: Mapping[str, Any]) -> str:
     return name if "." in name else current_path_of_tag(name)
 
 
-def class_name_as_written(node: object) -> str:
-    """The class name in a part of a configuration, unchanged."""
-    return str(node.get(TARGET, node.get(KIND, ""))) if isinstance(node, Mapping) else repr(node)
-
-
 def fields_without_class_name(node: Mapping[str, Any]) -> dict[str, Any]:
     """The fields in a part of a configuration, without the name of the class."""
     key = TARGET if TARGET in node else KIND
@@ -224,12 +218,7 @@ def find_user_classes_and_scripts(value: Any) -> frozenset[str]:
     return frozenset(_iterate_user_classes_and_scripts(value))
 
 
-def refuse_user_class(node: Mapping[str, Any], family: str) -> Any:
-    """Refuses every user's class: raises `BadInput`."""
-    raise BadInput(f"Expected {family}={node[TARGET]} to be a class of ours.")
-
-
-def build_from_stored_form(node: Any, family: str, foreign: Foreign = refuse_user_class) -> Any:
+def build_from_stored_form(node: Any, family: str, foreign: Foreign | None = None) -> Any:
     """The object that a stored form or a configuration describes; `foreign` builds classes of the user's, if allowed.
 
     Every name is checked before anything is imported. Raises `BadInput` if a class is missing or of another family, or
@@ -239,6 +228,8 @@ def build_from_stored_form(node: Any, family: str, foreign: Foreign = refuse_use
     if not _names_class(node):
         raise BadInput(f"Expected {family}={node!r} to name a class.")
     if TARGET in node:
+        if foreign is None:
+            raise BadInput(f"Expected {family}={node[TARGET]} to be a class of ours.")
         return foreign(node, family)
     kind = class_of_tag(str(node[KIND]), family)
     values = fields_without_class_name(node)
@@ -260,12 +251,12 @@ def check_no_unknown_fields(fields: Iterable[str], name: str, kind: Any) -> None
             raise BadInput(f"Expected {name}.{key} to be {expected}.")
 
 
-def _build_field(name: str, value: Any, foreign: Foreign) -> Any:
+def _build_field(name: str, value: Any, foreign: Foreign | None) -> Any:
     """A field's value, built if it is a class; `source` is for the data set to build."""
-    family = NESTED.get(name, "source")
+    family = NESTED.get(name, SOURCE)
     if isinstance(value, list):
         return [_build_field(name, one, foreign) for one in value]
-    if family in CLOSED or (_names_class(value) and family != "source"):
+    if _names_class(value) and family != SOURCE:
         return build_from_stored_form(value, family, foreign)
     return value
 
@@ -276,7 +267,7 @@ def _stored_class_without_defaults(node: Any, family: str) -> Any:
         return [_stored_class_without_defaults(one, family) for one in node]
     if not _names_class(node) or TARGET in node:
         return node
-    defaults = {**defaults_of_plan_or_config_part(family), **field_defaults_of_class_tag(node[KIND])}
+    defaults = {**defaults_of(family, "parts"), **defaults_of(node[KIND])}
     values = without_defaults(_without_places(node), defaults)
     nested = {one: _stored_class_without_defaults(values[one], NESTED[one]) for one in values.keys() & NESTED.keys()}
     return values | nested
@@ -284,7 +275,7 @@ def _stored_class_without_defaults(node: Any, family: str) -> Any:
 
 def _place_keys(node: Mapping[str, Any]) -> Sequence[str]:
     """The keys of places beside which a checksum stands: without one, the place alone tells contents apart."""
-    keys = () if TARGET in node else place_keys_of_class_tag(str(node.get(KIND)))
+    keys = () if TARGET in node else DEFAULTS["places"].get(str(node.get(KIND)), ())
     return [key for key in keys if (node.get(key.partition(".")[0], {}) if "." in key else node).get(CHECKSUM)]
 
 

@@ -161,14 +161,13 @@ def workers() -> Iterator[ProcessPoolExecutor]:
 
 def remember_prices() -> None:
     """Lets this process compute no price that was computed by the same accountants before: rounds ask for the same."""
-    from dpsweep.accounting import upper_bounds
     from dpsweep.accounting.pricing import panel
 
     sources = sorted(Path(panel.__file__).parents[1].rglob("*.py"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     folder = Path(tempfile.gettempdir(), f"dpsweep-prices-{digest[:16]}")
     folder.mkdir(exist_ok=True)
-    computed = upper_bounds.bounds_and_refusals
+    computed = panel.bounds_and_refusals
 
     def remembered(*asked: Any) -> Any:
         path = folder / hashlib.sha256(repr(asked).encode()).hexdigest()
@@ -180,8 +179,7 @@ def remember_prices() -> None:
         draft.rename(path)
         return found
 
-    for module in (upper_bounds, panel):
-        setattr(module, computed.__name__, remembered)
+    setattr(panel, computed.__name__, remembered)
 
 
 def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path) -> None:

@@ -38,19 +38,24 @@ from dpsweep.accounting.events.build import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_to_draw_best_share
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
+from dpsweep.accounting.lower_bounds.selection_attack import chance_to_draw_best_share
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    DisjointParts,
+    PoissonSelection,
+    PrivateSelection,
+    RandomStopping,
+    Subsampled,
+    Threshold,
+)
 from dpsweep.reports.reproduction import one_run
 from dpsweep.trainers.declarations.correlated_noise import DIGITS, BandedFactorization, BandedSquareRoot
 from dpsweep.trainers.declarations.lr_schedules import Constant
@@ -160,7 +165,7 @@ class Numbers:
                 for rate, noise, steps, delta in LOWER_BOUNDS
                 for run in (repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps),)
                 for bounds in (
-                    (lower_bound(run, delta, ADD), Pld().lower(run, delta, ADD), Pld().epsilon(run, delta, ADD)),
+                    (lower_bound(run, delta, ADD), forced_epsilon(run, delta, ADD), Pld().epsilon(run, delta, ADD)),
                 )
             ),
         )
@@ -295,7 +300,7 @@ class Numbers:
     def handed_over(self) -> str:
         """The noise per example of the released model under rules that end with a run of the winner, and without."""
         totals = (2.0, 4.0, 8.0)
-        share = DisjointParts().share
+        share = DisjointParts().final_run.share
         ways = {
             "the final run of disjoint parts": (Composition(), 1, 1 - share),
             "private selection, eta 1": (PrivateSelection(eta=1.0), GRID, 1.0),
@@ -380,7 +385,7 @@ def _adaptive(ratio: float) -> tuple[str, ...]:
     """
     eta, largest, run, independent = 1.0, math.sqrt(ratio), _run(2.0).training, LAWS["private selection, eta 1"]
     law = independent(float(GRID))
-    chance = 1 - law.generating_function(1 - largest * BEST)
+    chance = chance_to_draw_best_share(law, largest * BEST)
     equal = _mean_for(independent, chance) or math.inf
     ours = Pld().epsilon(best_of_tries(run, law), DELTA / largest ** (2 + eta), ADD) + (2 + eta) * math.log(ratio)
     price = Pld().epsilon(best_of_tries(run, independent(equal)), DELTA, ADD)

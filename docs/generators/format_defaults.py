@@ -13,13 +13,15 @@ from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, signature
 from typing import Any
 
-from dpsweep.accounting.stored_names.entry_points import (
+from dpsweep.accounting.stored_names.format_defaults import TABLE
+from dpsweep.accounting.stored_names.tags import (
     EXTRACTORS,
+    FAMILY_OF,
+    class_of_tag,
     import_path_of_registered_part,
+    is_path_in_our_packages,
     registered_part_names,
 )
-from dpsweep.accounting.stored_names.format_defaults import TABLE
-from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, is_path_in_our_packages
 
 OUTSIDE = frozenset({"accountant", "policy", "logger"})
 """Families of classes that no identity contains."""

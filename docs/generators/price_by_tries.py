@@ -28,11 +28,14 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.notation import delta_text_rounded_down
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    Composition,
+    PoissonSelection,
+    PrivateSelection,
+    RandomStopping,
+    Threshold,
+)
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures import drawing as marks
 from dpsweep.reports.reproduction import one_run

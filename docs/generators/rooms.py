@@ -1,4 +1,4 @@
-"""Draws docs/architecture.md's picture of the rooms: which folder of modules imports which.
+"""Writes what docs/architecture.md says of imports: the files of the trusted core, and the picture of the rooms.
 
 python docs/generators/rooms.py
 """
@@ -6,12 +6,40 @@ python docs/generators/rooms.py
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("accounting", "trainers", "reports", "sweeper")
 BEGIN, END = "<!-- rooms: python docs/generators/rooms.py -->\n", "<!-- end of rooms -->\n"
+TRUSTED, END_OF_TRUSTED = "<!-- trusted: python docs/generators/rooms.py -->\n", "<!-- end of trusted -->\n"
+
+CORE = (
+    "accounting/ledger/ledger.py",
+    "accounting/ledger/receipt.py",
+    "accounting/records/step_log.py",
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "accounting" / "selection").glob("*.py"))),
+)
+"""What charges, what a claim allows, what marks steps, and the rules: with all that they import, the trusted core."""
+
+BESIDE = (
+    "accounting/accountants/random_allocation.py",
+    "accounting/accountants/rdp.py",
+    "accounting/chain/postgres_server.py",
+    "accounting/chain/sqlite_file.py",
+    "accounting/ledger/renyi_filter.py",
+    "accounting/ledger/sealed_parts.py",
+    "accounting/profiles/random_allocation.py",
+)
+"""Theorems that some accounts alone use, and drivers of databases: they are trusted by whoever uses them."""
+
+ACCESS = (
+    "accounting/records/step_log.py",
+    "trainers/data/doors.py",
+    "trainers/engines/interface.py",
+    "trainers/randomness.py",
+)
+"""Who marks steps, opens records, bounds and sums, and draws batches and noise."""
 
 Arrows = Mapping[str, frozenset[str]]
 
@@ -53,6 +81,46 @@ def module_of(name: str) -> Path | None:
         if (path := ROOT.joinpath(*parts[:many]).with_suffix(".py")).is_file():
             return path
     return None
+
+
+def loaded(roots: Collection[str], without: Collection[str] = ()) -> set[str]:
+    """The files that these files import, directly or not, and themselves; nothing by way of `without`."""
+    every, waiting = set[str](), set(roots)
+    while waiting:
+        every.add(name := waiting.pop())
+        others = {path.relative_to(ROOT).as_posix() for one in imports(ROOT / name) if (path := module_of(one))}
+        waiting |= others - every - set(without)
+    return every
+
+
+def trusted() -> Mapping[str, set[str]]:
+    """The trusted core, the theorems and drivers that it can load, and the files of trainers that make an access."""
+    core = loaded(CORE, without=BESIDE)
+    names = {path.relative_to(ROOT).as_posix(): path for path in modules("trainers")}
+    users = {
+        name
+        for name, path in names.items()
+        if name in ACCESS or {module_of(one) for one in imports(path)} & {ROOT / one for one in ACCESS}
+    }
+    return {
+        "The core": core,
+        "Theorems and drivers that it can load": loaded(CORE) - core,
+        "Files of trainers that make an access": {name for name in users if "/auditing/" not in name},
+    }
+
+
+def listed() -> str:
+    """The trusted files, between their marks: a row for each folder."""
+    rows = ["| | folder | files |", "|---|---|---|"]
+    for what, names in trusted().items():
+        folders: dict[str, list[str]] = {}
+        for name in sorted(names):
+            folder, _, file = name.removesuffix(".py").rpartition("/")
+            folders.setdefault(folder, []).append(file)
+        for folder, files in folders.items():
+            rows.append(f"| {what} | `{folder}` | {', '.join(files)} |")
+            what = ""
+    return TRUSTED + "\n".join(rows) + "\n" + END_OF_TRUSTED
 
 
 def arrows() -> Arrows:
@@ -102,9 +170,11 @@ def render() -> str:
 
 
 def insert(page: str) -> str:
-    """The page with the picture as it is now."""
-    before, _, rest = page.partition(BEGIN)
-    return before + render() + rest.partition(END)[2]
+    """The page with the lists and the picture as they are now."""
+    for begin, text, end in ((TRUSTED, listed(), END_OF_TRUSTED), (BEGIN, render(), END)):
+        before, _, rest = page.partition(begin)
+        page = before + text + rest.partition(end)[2]
+    return page
 
 
 def _key(name: str) -> str:

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import FINAL, noise_std_of_noisy_table
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import FINAL, mechanisms_with_counts, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
+from dpsweep.accounting.ledger.bodies import Charged, Spending, body_of_kind
+from dpsweep.accounting.ledger.statement import (
+    charge_facts,
+    charged_event,
+    paid_attempts,
+    remaining_amounts,
+    reserved_amounts,
+)
 from dpsweep.accounting.meaning import Meaning
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
@@ -25,7 +31,6 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.pricing.price import NOT_PROVEN, proven_gaussian_mu
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.stored_names.stored_classes import (
     class_name_without_module,
     fields_without_class_name,
@@ -58,18 +63,13 @@ class Bill:
     def accepted_delta(self) -> float | None:
         """The delta that was accepted last; None if none was."""
         return next(
-            (
-                one.charge_facts.accepted_delta
-                for one in reversed(self.charges)
-                if one.charge_facts.accepted_delta is not None
-            ),
-            None,
+            (delta for one in reversed(self.charges) if (delta := charge_facts(one).accepted_delta) is not None), None
         )
 
     @property
     def upper_bounds(self) -> dict[str, float]:
         """The bound on all charges together by each accountant that bounds every one of them."""
-        bounds = [charge.charge_facts.bounds for charge in self.charges]
+        bounds = [charge_facts(charge).bounds for charge in self.charges]
         return {
             name: sum_in_exact_decimals(one[name] for one in bounds)
             for name in bounds[0]
@@ -82,7 +82,7 @@ class Bill:
 
         *Source*: the bounds of adaptively composed mechanisms add up, as each is a delta at epsilon 0.
         """
-        stated = [charge.charge_facts.total_variation for charge in self.charges]
+        stated = [charge_facts(charge).total_variation for charge in self.charges]
         known = [one for one in stated if one is not None]
         return min(1.0, sum_in_exact_decimals(known)) if len(known) == len(stated) else None
 
@@ -94,17 +94,17 @@ class Bill:
     @property
     def charges_for_repeated_runs(self) -> tuple[Charged, ...]:
         """Charges for repeated runs."""
-        return tuple(charge for charge in self.charges if charge.reason == "repeat")
+        return tuple(charge for charge in self.charges if charge_facts(charge).reason == "repeat")
 
 
 def read_bill(sweep: Sweep) -> Bill:
     """Reads the sweep's charges and its account's balance."""
     account = sweep.account
-    charges = tuple(require_plan_charge_body(entry) for entry in account.charges if entry.plan == sweep.plan_id)
-    others = [require_spending_body(entry) for entry in account.charges if entry.plan != sweep.plan_id]
+    charges = tuple(body_of_kind(entry, Charged) for entry in account.charges if entry.plan == sweep.plan_id)
+    others = [body_of_kind(entry, Spending) for entry in account.charges if entry.plan != sweep.plan_id]
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
-    units = (*(charge.charge_facts.units for charge in charges), declared)
+    units = (*(charge_facts(charge).units for charge in charges), declared)
     return Bill(
         epsilon=sum_in_exact_decimals(charge.epsilon for charge in charges),
         delta=sum_in_exact_decimals(charge.delta for charge in charges),
@@ -112,8 +112,8 @@ def read_bill(sweep: Sweep) -> Bill:
             sum_in_exact_decimals(charge.epsilon for charge in others),
             sum_in_exact_decimals(charge.delta for charge in others),
         ),
-        reserved=account.reserved_epsilon_and_delta,
-        left=account.remaining_epsilon_and_delta,
+        reserved=reserved_amounts(account),
+        left=remaining_amounts(account),
         budget=(account.budget.epsilon, account.budget.delta),
         charges=charges,
         units=next((number for number in units if isinstance(number, int) and number > 0), None),
@@ -160,7 +160,7 @@ def page_facts_by_name(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
 
 def gaussian_mu_or_not_proven(sweep: Sweep, bill: Bill) -> float | str:
     """The mu of Gaussian differential privacy that all charges of the sweep together prove, or that none is proven."""
-    mu = proven_gaussian_mu((charge.plan_event for charge in bill.charges), sweep.plan.adjacency)
+    mu = proven_gaussian_mu((charged_event(charge) for charge in bill.charges), sweep.plan.adjacency)
     return NOT_PROVEN if mu is None or math.isinf(bill.epsilon) else mu
 
 
@@ -217,7 +217,7 @@ def _search_and_final_run_epsilon_facts(bill: Bill) -> Iterator[tuple[str, Fact]
     """The price of the search and of the final run, where they read different records."""
     for name, final in (("search_epsilon", False), ("final_epsilon", True)):
         own = [
-            [cost for part, cost in one.charge_facts.parts.items() if part.startswith(FINAL) is final]
+            [cost for part, cost in charge_facts(one).parts.items() if part.startswith(FINAL) is final]
             for one in bill.charges
         ]
         epsilon = sum_in_exact_decimals(max(costs, default=0.0) for costs in own)
@@ -237,10 +237,10 @@ def _run_count_facts(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     for state in State:
         number = int((runs["state"] == state).sum())
         yield f"points_{state.name.lower()}", _integer_fact(number, f"{RESULTS} and {LEDGER}: started attempts")
-    charged = sum(charge.number_of_paid_attempts for charge in bill.charges)
+    charged = sum(paid_attempts(charge) for charge in bill.charges)
     yield "runs_charged", _integer_fact(charged, f"{LEDGER}: this plan's charges")
     yield "runs_started", _integer_fact(int(runs["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
-    repeated = sum(charge.number_of_paid_attempts for charge in bill.charges_for_repeated_runs)
+    repeated = sum(paid_attempts(charge) for charge in bill.charges_for_repeated_runs)
     yield "repeats_charged", _integer_fact(repeated, f"{LEDGER}: charges for repeats")
     yield "ledger_entries", _integer_fact(sweep.entries, f"{LEDGER}: its verified chain")
     seconds = sum(result.seconds for result in sweep.results_by_trial.values())
@@ -260,23 +260,21 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         (
             events.is_random_allocation(leaf),
             epoch[0],
-            (events.rate_and_noise_of_gaussian_step_or_none(leaf) or (1.0,))[0],
+            (events.as_gaussian_step(leaf) or (1.0,))[0],
         )
         for leaf in leaves
-        if (epoch := events.steps_and_noise_of_epoch(leaf)) is not None
+        if (epoch := events.as_epoch(leaf)) is not None
     ]
     others = [
         leaf
         for leaf in leaves
-        if events.steps_and_noise_of_epoch(leaf) is None and events.noise_multiplier_of_perturbed_output(leaf) is None
+        if events.as_epoch(leaf) is None and events.noise_multiplier_of_perturbed_output(leaf) is None
     ]
-    fixed = [batch for leaf in leaves if (batch := events.size_records_and_noise_of_fixed_step(leaf)) is not None]
+    fixed = [batch for leaf in leaves if (batch := events.as_fixed_batch_step(leaf)) is not None]
     scores = [trial.event.validation for trial in every if trial.event.validation is not None]
     stds = (noise_std_of_noisy_table(leaf) for score in scores for leaf, _ in mechanisms_with_counts(score))
     found: dict[str, Iterable[float | str | None]] = {
-        "sample_rate": {
-            step[0] for leaf in others if (step := events.rate_and_noise_of_gaussian_step_or_none(leaf)) is not None
-        },
+        "sample_rate": {step[0] for leaf in others if (step := events.as_gaussian_step(leaf)) is not None},
         "batches": {f"{size} of {records}" for size, records, _ in fixed},
         "epochs": {size for random, size, rate in epochs if not random and rate == 1},
         "cycles": {
@@ -289,7 +287,7 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         "noise_multiplier": _noise_multiplier_values(sweep),
         "bounds": _clip_schedule_texts(sweep),
         "steps": {trial.config["steps"] for trial in trials},
-        "lost_steps": {number_of_priced_steps(trial) - trial.config["steps"] for trial in trials} - {0},
+        "lost_steps": {trial.priced_steps - trial.config["steps"] for trial in trials} - {0},
         "counts_std": {*stds} - {None},
         "minimised_noise": {events.noise_multiplier_of_perturbed_output(leaf) for leaf in leaves} - {None},
     }

@@ -16,8 +16,8 @@ import yaml
 
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.stored_names.entry_points import CONF
 from dpsweep.accounting.stored_names.stored_classes import AUTO, RECIPE, tag_or_path_of_class, with_words_of_recipe
+from dpsweep.accounting.stored_names.tags import CONF
 
 GROUPS = (
     *("model", "loss", "lr_schedule", "clip_schedule", "sampler", "noise", "score"),

@@ -190,9 +190,7 @@ def search_headline_text(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in sweep.plan.all_runs)
     sizes = [setting_text(batch) for batch in batches if batch is not None]
     parts = [
-        sweep.shown.among
-        + sweep.shown.points_text(methods)
-        + (" and a final run" if sweep.rule.final_run_terms else ""),
+        sweep.shown.among + sweep.shown.points_text(methods) + (" and a final run" if sweep.rule.final_run else ""),
         notation.enumeration_text([model for model in models if model]),
         "" if features is None else f"frozen features by {features.label}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpsweep.accounting.records.plan import Plan, Proposed
+from dpsweep.accounting.rule_words import expected_tries
 from dpsweep.accounting.searches.interface import Runs
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.reports.content.formatting import count_text, enumeration_text
@@ -71,7 +72,7 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
         if several
         else "their runs, where a point was proposed several times"
     )
-    told = "" if rule.final_run_terms else " The model is that of the winning point's first finished run."
+    told = "" if rule.final_run else " The model is that of the winning point's first finished run."
     points = len(set(plan.point_index_of_each_trial))
     compared = f"Points were compared by the {rule.name_of_point_score} score of {how}.{told}"
     return ShownSearch(
@@ -138,7 +139,7 @@ def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -
         outcome=no_winner if runs.over and runs.winner is None else "",
         chosen_among=f"{len(plan.trials)} tries"
         if each_point
-        else f"a secret number of tries ({rule.tries_over(len(plan.trials)).expected:.3g} expected) of "
+        else f"a secret number of tries ({expected_tries(rule, len(plan.trials)):.3g} expected) of "
         f"{count_text(len(plan.trials), 'point')}",
         points=points,
     )
@@ -149,4 +150,4 @@ def _runs_to_choose_among(runs: int) -> str:
 
 
 def _final_runs_to_come(rule: SelectionRule, runs: Runs) -> int:
-    return int(rule.final_run_terms is not None and runs.final is None)
+    return int(rule.final_run is not None and runs.final is None)

@@ -21,18 +21,22 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import mechanisms_with_counts
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.shortfall import require_paid_charges
+from dpsweep.accounting.ledger.statement import card_part
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.card import CardAnswer
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
-from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps, number_of_priced_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.rule_words import event_of_run_alone
 from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, search_for_plan
-from dpsweep.accounting.selection.interface import Disclosure, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
 from dpsweep.reports.content.map_axes import are_all_numbers
@@ -274,7 +278,7 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
         raise BadInput(f"Expected output={folder} to be the folder of a sweep, with a plan.json.")
     plan = Plan.read(folder / "plan.json")
     plan_id, rule = plan.id, rule_from_config(plan.rule)
-    entries = ledger.verify_and_count_entries()
+    entries = verify_entries(ledger.chain)
     account = ledger.statement_or_none(plan.account)
     if account is None or not any(entry.plan == plan_id for entry in account.charges):
         raise BadInput(
@@ -283,7 +287,7 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
         )
     require_paid_charges(account, plan_id)
     runs = search_for_plan(plan, SweepFolder(root=folder)).read_runs_and_winner(account)
-    part = account.attempts_of_plan(plan_id).part_of_card
+    part = card_part(account.attempts_of_plan(plan_id))
     answer = None if part is None else SweepFolder(root=folder).card_files(part).answer
     return Sweep(
         card=None if answer is None or answer.claim.trial != runs.winner else answer,
@@ -355,7 +359,7 @@ def first_noise_multiplier(trial: Trial) -> float | None:
 
     Its source is the event; a non-private event states no noise, so its trial's configuration is the source.
     """
-    if events.are_same_events(trial.event.training, events.repeat(events.non_private(), number_of_priced_steps(trial))):
+    if events.are_same_events(trial.event.training, events.repeat(events.non_private(), trial.priced_steps)):
         noise: float = trial.config["privacy"]["noise_multiplier"]
         return noise
     noises = noise_multipliers_of_steps(trial)
@@ -366,10 +370,7 @@ def noise_multipliers_of_steps(trial: Trial) -> list[float | None]:
     """The noise multiplier of each distinct step of a trial's event; None for a step that is not Gaussian."""
     leaves = [leaf for leaf, _ in mechanisms_with_counts(trial.event.training)]
     steps = (
-        events.rate_and_noise_of_gaussian_step_or_none(leaf)
-        or events.size_records_and_noise_of_fixed_step(leaf)
-        or events.steps_and_noise_of_epoch(leaf)
-        for leaf in leaves
+        events.as_gaussian_step(leaf) or events.as_fixed_batch_step(leaf) or events.as_epoch(leaf) for leaf in leaves
     )
     return [None if step is None else step[-1] for step in steps]
 
@@ -425,9 +426,9 @@ def _run_conduct_against_declaration(trial: Trial, result: TrialResult | None) -
         broken = (result.error or "").startswith("ContractBroken")
         return Conduct.OTHERWISE if broken or result.status is not Status.FAILED else Conduct.UNKNOWN
     realised, declared = events.from_json(dict(result.event)), trial.event.training
-    if has_enough_and_only_declared_steps(realised, declared, least=trial.config["steps"]):
+    if took_declared_steps(realised, declared, least=trial.config["steps"]):
         return Conduct.AS_DECLARED
-    if result.status is not Status.FINISHED and has_enough_and_only_declared_steps(realised, declared, least=0):
+    if result.status is not Status.FINISHED and took_declared_steps(realised, declared, least=0):
         return Conduct.STOPPED_EARLY
     return Conduct.OTHERWISE
 
@@ -445,7 +446,7 @@ class Alone:
 
     def epsilon(self, trial: Trial) -> float | None:
         """The upper bound on the trial's epsilon; None if no accountant has a proven bound."""
-        event = self._rule.event_of_run_alone(trial.event)
+        event = event_of_run_alone(self._rule, trial.event)
         key = json.dumps([events.to_json(part) for part in event.events_by_population.values()], sort_keys=True)
         if key not in self.quoted:
             self.quoted[key] = None

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpsweep.accounting.ledger.statement import charge_facts, paid_attempts
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up, short_population_name
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.facts import Bill
@@ -83,7 +84,7 @@ def charges_sheet(bill: Bill) -> Sheet:
     by_part = [
         {
             (part, name): bound
-            for part, bounds in charge.charge_facts.bounds_by_part.items()
+            for part, bounds in charge_facts(charge).bounds_by_part.items()
             for name, bound in bounds.items()
         }
         for charge in bill.charges
@@ -92,18 +93,18 @@ def charges_sheet(bill: Bill) -> Sheet:
     reasons = {"plan": "the plan", "repeat": "a repeat"}
     rows: list[tuple[Cell, ...]] = []
     for charge, own in zip(bill.charges, by_part, strict=True):
-        bounds = [own.get(voice) for voice in voices]
+        bounds, facts = [own.get(voice) for voice in voices], charge_facts(charge)
         rows.append(
             (
                 *(
-                    reasons.get(charge.reason, charge.reason),
-                    (str(charge.number_of_paid_attempts), charge.number_of_paid_attempts),
+                    reasons.get(facts.reason, facts.reason),
+                    (str(paid_attempts(charge)), paid_attempts(charge)),
                 ),
                 *(
                     (epsilon_text_rounded_up(charge.epsilon), charge.epsilon),
                     (delta_text_rounded_up(charge.delta), charge.delta),
                 ),
-                charge.charge_facts.claimed_by,
+                facts.claimed_by,
                 *(("" if bound is None else epsilon_text_rounded_up(bound), bound) for bound in bounds),
             )
         )

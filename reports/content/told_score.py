@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpsweep.accounting.chain.hash_chain import Kind
+from dpsweep.accounting.ledger.statement import card_charge, first_swept_plan, part_text
 from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
 from dpsweep.accounting.selection.interface import Disclosure
@@ -115,8 +117,8 @@ class ToldScore:
 
 def card_part_text(sweep: Sweep) -> str:
     """The part of the records that the sweep's card reads, in words; empty without a card."""
-    charge = sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card
-    return "" if charge is None else charge.part_text(sweep.plan.unit)
+    charge = card_charge(sweep.account.attempts_of_plan(sweep.plan_id))
+    return "" if charge is None else part_text(charge, sweep.plan.unit)
 
 
 def decision_text(card: CardAnswer) -> str:
@@ -158,11 +160,12 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     if score is None:
         return None
     interval = None if reused else _interval_covering_choice(score)
+    has_outside_cost = any(entry.kind == Kind.OUTSIDE for entry in sweep.account.entries)
     return ToldScore(
         value=float(score["value"]),
         low=None if interval is None else interval[0],
         high=None if interval is None else interval[1],
-        refusal=REUSED if reused else UNKNOWN if interval is None else OUTSIDE * sweep.account.has_outside_costs,
+        refusal=REUSED if reused else UNKNOWN if interval is None else OUTSIDE * has_outside_cost,
         point=point,
         chosen_among=chosen_among,
         also={
@@ -213,7 +216,7 @@ def _interval_covering_choice(score: Mapping[str, Any]) -> tuple[float, float] |
 
 def _has_earlier_sweep_on_account(sweep: Sweep) -> bool:
     """Whether another plan was charged to the account before this one: its scores may have shaped this plan."""
-    return sweep.account.first_swept_plan != sweep.plan_id
+    return first_swept_plan(sweep.account) != sweep.plan_id
 
 
 def _what_score_is(among: str, kind: str, *, is_final: bool) -> str:

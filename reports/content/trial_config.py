@@ -19,7 +19,13 @@ from dpsweep.accounting.stored_names.stored_classes import (
     fields_without_class_name,
     tag_or_path_of_class,
 )
-from dpsweep.accounting.validation import require_stored_integer
+
+
+def require_stored_integer(name: str, value: object, least: int = 0) -> int:
+    """A stored value, if it is an integer of at least `least`; raises `ValueError` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"Expected {name}={value!r} to be an integer >= {least}.")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

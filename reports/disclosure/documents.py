@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from dpsweep.accounting.durable_files import replace_infinities_by_words
+from dpsweep.accounting.codec import plain
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
@@ -214,7 +214,7 @@ class DisclosureRecord:
             "not_covered": list(claim.not_covered_sentences),
             "versions": {"dpsweep": program_version(), "python": platform.python_version()},
         }
-        return json.dumps(replace_infinities_by_words(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        return json.dumps(plain(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _privacy_criteria_fields(claim: ReleasedClaim) -> dict[str, Any]:

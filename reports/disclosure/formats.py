@@ -1,6 +1,6 @@
 """The forms in which a release can be handed on: what `dpsweep release --for` names, and who writes them.
 
-A form is a class that a distribution has registered by its name (`accounting/stored_names/entry_points.py`); ours are
+A form is a class that a distribution has registered by its name (`accounting/stored_names/tags.py`); ours are
 those of `reports/disclosure/documents.py`. It imports nothing heavy, since the completion of a command line reads it.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.printing import print_error
-from dpsweep.accounting.stored_names.entry_points import (
+from dpsweep.accounting.stored_names.tags import (
     FORMATS,
     load_registered_part,
     part_errors_as_bad_input,

@@ -22,10 +22,11 @@ from typing import Any
 
 import dpsweep
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
+from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content.facts import sum_in_exact_decimals
 from dpsweep.reports.content.formatting import count_text
 from dpsweep.reports.pages.comparison import MEMBER, page_of_record

@@ -26,10 +26,9 @@ from dpsweep.accounting.pricing.price import DELTAS, gaussian_mu
 from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert_profile
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.rule_words import chance_of_best, expected_tries
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
+from dpsweep.accounting.selection.rules import Composition, PoissonSelection, PrivateSelection, RandomStopping
 from dpsweep.reports.content.formatting import percent_text
 from dpsweep.reports.content.sections import Tone, bar_segments
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
@@ -299,8 +298,8 @@ def prices_by_tries(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[P
         except DpsweepError:
             continue
         if math.isfinite(epsilon):
-            chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.tries_over(MANY).chance_of_best(BEST_SHARE)
-            quotes.append(Price(tries=priced.tries_over(tries).expected, chance=chance, epsilon=epsilon))
+            chance = 1 - (1 - BEST_SHARE) ** tries if composed else chance_of_best(priced, MANY, BEST_SHARE)
+            quotes.append(Price(tries=expected_tries(priced, tries), chance=chance, epsilon=epsilon))
     return tuple(quotes)
 
 

@@ -22,20 +22,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dpsweep.accounting.durable_files import (
-    make_folder_and_missing_parents,
-    replace_infinities_by_words,
-    short_digest_of_json,
-    write_json,
-)
+from dpsweep.accounting.codec import plain
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import restrict_to_owner
+from dpsweep.accounting.files import refuse_link
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner
+from dpsweep.accounting.records.sweep_folder import restrict_to_owner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.audience import Audience, Needs, most_disclosed
@@ -238,7 +236,7 @@ def _write_page(sweeps: Sequence[Sweep], links: Sequence[str], audience: Audienc
 
 def record_of_comparison(page: ComparisonPage) -> dict[str, Any]:
     """The page as plain values, from which it is written: fields and properties by name."""
-    record: dict[str, Any] = replace_infinities_by_words(_plain_value(page))
+    record: dict[str, Any] = plain(_plain_value(page))
     return record
 
 
@@ -310,7 +308,7 @@ def _totals_of_accounts(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Itera
     source = f"{LEDGER}: the account's charges, all together"
     for (_, account), own in places.items():
         last, bill = sweeps[own[-1]], bills[own[-1]]
-        epsilon, delta = last.account.reserved_epsilon_and_delta
+        epsilon, delta = reserved_amounts(last.account)
         charges = tuple(charge for place in own for charge in bills[place].charges)
         plans = {sweeps[place].plan_id for place in own}
         others = any(entry.plan not in plans for entry in last.account.charges)

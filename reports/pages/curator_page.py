@@ -15,13 +15,15 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from dpsweep.accounting.durable_files import make_folder_and_missing_parents, replace_infinities_by_words, write_json
-from dpsweep.accounting.ledger.bodies import require_spending_body
+from dpsweep.accounting.codec import plain
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, write_json
+from dpsweep.accounting.files import refuse_link
+from dpsweep.accounting.ledger.bodies import Spending, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import restrict_to_owner
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_except_line_breaks
-from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
+from dpsweep.accounting.records.sweep_folder import restrict_to_owner
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.advice.advice import advice_sentence_lines, nearest_comparison_for_plan
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
@@ -244,7 +246,7 @@ def _earlier_sweeps_of_account(sweep: Sweep) -> Iterator[EarlierSweep]:
     charges = sweep.account.charges
     own = min(entry.seq for entry in charges if entry.plan == sweep.plan_id)
     for plan, first in {entry.plan: entry for entry in reversed(charges) if entry.plan and entry.seq < own}.items():
-        costs = (require_spending_body(entry).epsilon for entry in charges if entry.plan == plan)
+        costs = (body_of_kind(entry, Spending).epsilon for entry in charges if entry.plan == plan)
         page = Path("..", "..", quote(plan, safe=""), FOLDER, FILE)
         yield EarlierSweep(
             plan=plan,
@@ -329,7 +331,7 @@ def render_page_as_html(page: Page) -> str:
 
 def to_json(page: Page) -> dict[str, Any]:
     """The price, statement, scores, tables and charges of the page, with their sources."""
-    content: dict[str, Any] = replace_infinities_by_words(
+    content: dict[str, Any] = plain(
         {
             "schema": SCHEMA,
             "audience": page.audience.value,

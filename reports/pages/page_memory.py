@@ -21,13 +21,15 @@ from pathlib import Path
 
 import dpsweep
 from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, restrict_to_owner
+from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder
+from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder, restrict_to_owner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
-from dpsweep.accounting.validation import DAMAGE, refuse_link
+from dpsweep.accounting.validation import DAMAGE
 
 FOLDER = "curator"
 FILE = "report.html"
@@ -96,7 +98,7 @@ def print_page_path_and_failures(page: Path) -> None:
 
 def _digest_of_page_inputs(folder: Path, account: str, store: Path, ledger: Ledger) -> str:
     """The digest of everything that the page is made from."""
-    entries = ledger.verify_and_count_entries()
+    entries = verify_entries(ledger.chain)
     last = ledger.statement(account).entries[-1]
     own = _file_digests_below_folder(folder, (FOLDER, LIVE_PAGE, SweepFolder(root=folder).optuna_study_path.name))
     form = [

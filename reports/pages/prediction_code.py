@@ -25,8 +25,12 @@ from dpsweep.accounting.stored_names.stored_classes import (
     tag_or_path_of_class,
 )
 from dpsweep.accounting.stored_names.tags import tag_of_path
-from dpsweep.accounting.validation import require_stored_integer
-from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, stored_dataset_attribute_or_none
+from dpsweep.reports.content.trial_config import (
+    BaseModel,
+    FrozenFeatures,
+    require_stored_integer,
+    stored_dataset_attribute_or_none,
+)
 from dpsweep.reports.pages.templates import fill_template
 
 PREPROCESSING = "preprocessing.json"

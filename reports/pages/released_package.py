@@ -17,8 +17,10 @@ from typing import Any, Protocol
 
 import yaml
 
-from dpsweep.accounting.durable_files import replace_infinities_by_words, write_json
+from dpsweep.accounting.codec import plain
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.statement import charge_facts
 from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
 from dpsweep.reports.pages.curator_page import Page
@@ -44,7 +46,7 @@ def price_json_fields(budget: Guarantee, bill: Bill) -> dict[str, Any] | None:
     claim = bill.charges[0]
     if claim.event is None:
         return None
-    form: dict[str, Any] = replace_infinities_by_words(
+    form: dict[str, Any] = plain(
         {
             "version": VERSION,
             "rule": (claim.record.get("rule") or {}).get("name"),
@@ -52,10 +54,10 @@ def price_json_fields(budget: Guarantee, bill: Bill) -> dict[str, Any] | None:
             "adjacency": budget.adjacency.value,
             "epsilon": claim.epsilon,
             "delta": claim.delta,
-            "claimed_by": claim.charge_facts.claimed_by,
+            "claimed_by": charge_facts(claim).claimed_by,
             "total_variation": bill.total_variation,
             "parts": {
-                name: {"epsilon": claim.charge_facts.parts.get(name, claim.epsilon), "event": event}
+                name: {"epsilon": charge_facts(claim).parts.get(name, claim.epsilon), "event": event}
                 for name, event in claim.event.items()
             },
             "repeats": {

@@ -14,8 +14,9 @@ import argparse
 import math
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_parents, write_json
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, write_json
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.files import READABLE
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
 from dpsweep.reports.reproduction.every_figure import ALL, make_missing_figures_within_hours

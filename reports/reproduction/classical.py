@@ -16,20 +16,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpsweep.accounting.accountants.interface import (
-    GaussianSteps,
-    check_delta,
-    gaussian_part,
-    limit_noise_levels_of_steps,
-)
+from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, gaussian_part, round_noise_down
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, size_records_and_noise_of_fixed_step
-from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
-from dpsweep.accounting.events.types import event_name_for_sentence
+from dpsweep.accounting.events.types import DpEvent, as_fixed_batch_step, event_name, number_of_rounded_numbers
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled
-from dpsweep.accounting.rounded_noise_price import epsilon_with_rounding
+from dpsweep.accounting.profiles.rounded import epsilon_with_rounding
 
 KINDS_OF_STEP = 50
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
@@ -74,27 +67,22 @@ class Classical:
             return 0.0
         if any(step.noise_multiplier == 0 for step in steps):
             return math.inf
-        steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
         return min(
             _basic_composition_epsilon(steps, delta),
             *(_advanced_composition_epsilon(steps, delta, share) for share in self.shares),
         )
 
-    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """0: composition theorems give upper bounds only."""
-        return 0.0
-
     def _steps_at_noise_of_adjacency(self, event: DpEvent, adjacency: Adjacency) -> tuple[GaussianSteps, ...]:
         """The steps, their noise relative to what one record moves; raises `UnsupportedEvent` for other leaves."""
-        steps, others = gaussian_part(event, adjacency)
+        steps, others = gaussian_part(event, adjacency, KINDS_OF_STEP)
         replaced = adjacency is Adjacency.REPLACE_ONE
         if replaced and any(step.sample_rate < 1 for step in steps):
             raise UnsupportedEvent(f"{self.name} has no proven bound for Poisson sampling under {adjacency.value}.")
-        for leaf, count in others:
-            fixed = size_records_and_noise_of_fixed_step(leaf)
+        for leaf, count in round_noise_down(others, KINDS_OF_STEP):
+            fixed = as_fixed_batch_step(leaf)
             if fixed is None or not replaced:
                 under = "" if fixed is None else f" under {adjacency.value}"
-                raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(leaf)}{under}.")
+                raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name(leaf)}{under}.")
             steps += (GaussianSteps(sample_rate=fixed[0] / fixed[1], noise_multiplier=fixed[2], count=count),)
         moved = 2 if replaced else 1
         return tuple(replace(step, noise_multiplier=step.noise_multiplier / moved) for step in steps)

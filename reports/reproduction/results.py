@@ -23,8 +23,9 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.accounting.accountants.rdp import Conversion, Rdp
-from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_parents, require_known_version
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.files import READABLE, require_known_version
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.reports.content.facts import read_bill
 from dpsweep.reports.content.sweep_table import State, Sweep

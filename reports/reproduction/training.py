@@ -18,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_parents
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.accounting.ledger.bodies import require_spending_body
+from dpsweep.accounting.files import READABLE
+from dpsweep.accounting.ledger.bodies import Spending, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import setting_text
@@ -174,7 +175,7 @@ def raise_budget_if_charged_runs_were_lost(words: Sequence[str], ledger: Ledger)
     charges = [entry for entry in ledger.statement(account).charges if entry.plan == plan] if account else []
     if not charges:
         return False
-    price, budget = require_spending_body(charges[0]), ledger.statement(account).budget
+    price, budget = body_of_kind(charges[0], Spending), ledger.statement(account).budget
     higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
     ledger.raise_budget(account, higher)
     print_line(

@@ -17,9 +17,11 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.ledger.statement import charge_facts
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_characters
-from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.rule_words import WORKS
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_without_class_name, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
 from dpsweep.reports.content.audience import most_disclosed
@@ -88,6 +90,14 @@ def works_of_class(declared: object) -> tuple[str, ...]:
     return tuple(key for key in getattr(declared, "works", ()) if key in entries_of_works())
 
 
+def works_of_rule(rule: SelectionRule) -> tuple[str, ...]:
+    """The keys of the works that a rule leans on, those on its part of the records first."""
+    own, run = works_of_class(rule) or WORKS.get(type(rule).name, ()), rule.final_run
+    if run is None or run.share is None:
+        return own
+    return ("koskela2023practical", "balle2018privacy", *own) if run.is_secret else ("mcsherry2009privacy",)
+
+
 @dataclass(frozen=True)
 class _Citations:
     """The keys of the works that were cited so far, in order."""
@@ -151,7 +161,7 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     yield f"We used {PROGRAM} {metadata(PROGRAM)['Version']}{ours} to {did}."
     if not is_one_run_all_that_was_charged(context.sweep, context.bill):
         shown = _SHOWN[most_disclosed(context.sweep.rule.discloses)]
-        rule, cited = context.sweep.rule, citations.cite_works(*works_of_class(context.sweep.rule))
+        rule, cited = context.sweep.rule, citations.cite_works(*works_of_rule(context.sweep.rule))
         name = escape_tex(rule.name.replace("_", " "))
         yield f"The best point was chosen by its score under {name}{cited}, whose price covers {shown}."
         if "koskela2024privacy" in citations.works:
@@ -216,7 +226,7 @@ def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     def accountant_name_with_citation(name: str) -> str:
         return escape_tex(name) + citations.cite_works(*works.get(name, ()))
 
-    claimants = sorted({name for charge in charges for name in charge.charge_facts.claimed_by.split(" and ")})
+    claimants = sorted({name for charge in charges for name in charge_facts(charge).claimed_by.split(" and ")})
     others = {name: total for name, total in context.bill.upper_bounds.items() if name not in claimants}
     bound = f"This is an upper bound by {enumeration_text([accountant_name_with_citation(name) for name in claimants])}"
     compared = [

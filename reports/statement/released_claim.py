@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.statement import charge_facts
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
@@ -195,7 +196,7 @@ def released_claim_of_sweep(
         budget=bill.budget,
         policy=sweep.account.policy.name,
         upper_bounds=bill.upper_bounds,
-        claimed_by=tuple(dict.fromkeys(charge.charge_facts.claimed_by for charge in bill.charges)),
+        claimed_by=tuple(dict.fromkeys(charge_facts(charge).claimed_by for charge in bill.charges)),
         lines=tuple(lines),
         cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
         report=report,

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpsweep.accounting.cautions import caution_sentences, left_out_records_sentence
-from dpsweep.accounting.ledger.bodies import Charged, ChargeFacts
+from dpsweep.accounting.ledger.bodies import Charged
+from dpsweep.accounting.ledger.statement import ChargeFacts, charge_facts, paid_attempts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
     delta_text_rounded_up,
@@ -24,6 +25,7 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan
+from dpsweep.accounting.rule_words import compared_quantity_text
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
 from dpsweep.reports.content import formatting as notation
@@ -156,8 +158,8 @@ def _claim_line(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
         f"Epsilon {epsilon_text_rounded_up(charge.epsilon)} at delta {delta_text_rounded_up(charge.delta)} was charged "
-        f"for {context.sweep.shown.charge.format(runs=count_text(charge.number_of_paid_attempts, 'run'))}, by "
-        f"{charge.charge_facts.claimed_by}."
+        f"for {context.sweep.shown.charge.format(runs=count_text(paid_attempts(charge), 'run'))}, by "
+        f"{charge_facts(charge).claimed_by}."
         for charge in context.bill.charges
     ]
     return EvidenceLevel.CHECKED.make_statement_line(
@@ -202,7 +204,7 @@ def _unit_line(context: Context) -> Line:
 def _accountants_line(context: Context) -> Line:
     """The accountants' bounds on each population, which are checked where each has two."""
     charges, unit = context.bill.charges, context.sweep.plan.unit
-    every = [charge.charge_facts.bounds_by_part for charge in charges]
+    every = [charge_facts(charge).bounds_by_part for charge in charges]
     totals = {
         part: {
             name: sum(one[part][name] for one in every)
@@ -211,9 +213,9 @@ def _accountants_line(context: Context) -> Line:
         }
         for part, first in every[0].items()
     }
-    refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.charge_facts.refusals.items()]
-    claimants = enumeration_text(sorted({charge.charge_facts.claimed_by for charge in charges}))
-    lower_bound = _lower_bound_sentences([charge.charge_facts for charge in charges])
+    refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge_facts(charge).refusals.items()]
+    claimants = enumeration_text(sorted({charge_facts(charge).claimed_by for charge in charges}))
+    lower_bound = _lower_bound_sentences([charge_facts(charge) for charge in charges])
     alone = [f"{short_population_name(part)} {unit}s" for part, bounds in totals.items() if len(bounds) < 2]
     if len(alone) == len(totals):
         return EvidenceLevel.ASSUMED.make_statement_line(
@@ -244,8 +246,8 @@ def _accountants_line(context: Context) -> Line:
 
 def _charged_epsilon_by_population(charges: Sequence[Charged]) -> dict[str, float]:
     """What all charges together cost each population."""
-    names = dict.fromkeys(name for charge in charges for name in charge.charge_facts.parts)
-    return {name: sum(charge.charge_facts.parts.get(name, 0.0) for charge in charges) for name in names}
+    names = dict.fromkeys(name for charge in charges for name in charge_facts(charge).parts)
+    return {name: sum(charge_facts(charge).parts.get(name, 0.0) for charge in charges) for name in names}
 
 
 def _lower_bound_sentences(charges: Sequence[ChargeFacts]) -> list[str]:
@@ -281,7 +283,7 @@ def _scores_line(context: Context) -> Line:
         f"The price of the {short_population_name(name)} {unit}s is epsilon {epsilon_text_rounded_up(share)}."
         for name, share in parts.items()
     ]
-    if (comparison := context.sweep.rule.compared_quantity_text) is not None:
+    if (comparison := compared_quantity_text(context.sweep.rule)) is not None:
         return EvidenceLevel.CHECKED.make_statement_line(
             "Scores",
             f"The winner is chosen by {comparison.format(unit=unit)}. The winner is named and no score may be shown; "

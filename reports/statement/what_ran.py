@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpsweep.accounting.events.rounded_noise import number_of_rounded_numbers
+from dpsweep.accounting.events.build import NUMBERS_OF_COUNT, number_of_rounded_numbers
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.records.step_log import number_of_priced_steps
-from dpsweep.accounting.rounded_noise_price import LOG_RATIO, NUMBERS_OF_COUNT
-from dpsweep.accounting.selection.interface import FinalRunTerms
+from dpsweep.accounting.profiles.rounded import LOG_RATIO
+from dpsweep.accounting.selection.interface import FinalRun
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.reports.content.audience import Audience
@@ -141,7 +140,7 @@ def final_run_lines(context: Context) -> tuple[Line, ...]:
 
     The share is told where search and final run read different records, so that no single price covers both.
     """
-    plan, run, facts = context.sweep.plan, context.sweep.rule.final_run_terms, context.facts
+    plan, run, facts = context.sweep.plan, context.sweep.rule.final_run, context.facts
     if run is None:
         return ()
     words = {
@@ -160,7 +159,7 @@ def final_run_lines(context: Context) -> tuple[Line, ...]:
     return (EvidenceLevel.CHECKED.make_statement_line("Final run", sentences, *evidence),)
 
 
-def _sentences_on_final_run(run: FinalRunTerms) -> str:
+def _sentences_on_final_run(run: FinalRun) -> str:
     """The records that the search and the final run read; `{unit}` and `{key}` are to be filled in."""
     if run.share is None:
         return (
@@ -179,7 +178,7 @@ def _sentences_on_final_run(run: FinalRunTerms) -> str:
     )
 
 
-def _evidence_on_final_run(run: FinalRunTerms) -> Iterator[str]:
+def _evidence_on_final_run(run: FinalRun) -> Iterator[str]:
     """What the claim, the score and the learning rate of a final run on records of its own rest on."""
     if run.is_secret:
         yield (
@@ -233,7 +232,7 @@ def floating_point_line(context: Context) -> Line:
     sweep, bill = context.sweep, context.bill
     tiny = TINY if 0 < bill.delta < RESOLVED else ""
     runs = sweep.plan.all_runs
-    steps = max(max(trial.config["steps"], number_of_priced_steps(trial)) for trial in runs)
+    steps = max(max(trial.config["steps"], trial.priced_steps) for trial in runs)
     weights = max(trial.config.get("weights", 0) for trial in runs)
     scores = [trial.event.validation for trial in runs if trial.event.validation is not None]
     counts = max(map(number_of_rounded_numbers, scores), default=0) // NUMBERS_OF_COUNT

@@ -15,8 +15,7 @@ import numpy as np
 from dpsweep.accounting.audit.noise_law import ReleasedNoise
 from dpsweep.accounting.audit.record import SMALL_DELTA, AuditRecord, Compared, false_alarm_of_each
 from dpsweep.accounting.errors import BadInput, DpsweepError
-from dpsweep.accounting.events.build import PlanEvent, noise_std_of_noisy_table
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import PlanEvent, mechanisms_with_counts, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial

@@ -19,7 +19,7 @@ from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_roun
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.stored_names.entry_points import AUDITS, load_registered_part, part_errors_as_bad_input
+from dpsweep.accounting.stored_names.tags import AUDITS, load_registered_part, part_errors_as_bad_input
 from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
 from dpsweep.sweeper.terminal import PLAIN, Terminal, TerminalTable

@@ -13,20 +13,23 @@ from typing import Any
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.chain.hash_chain import Entry, Kind
-from dpsweep.accounting.durable_files import replace_infinities_by_words
+from dpsweep.accounting.chain.hash_chain import ROLE, Entry, Kind
+from dpsweep.accounting.codec import plain
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.account import Statement, limit_text
-from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.bodies import Charged, Restored, Spending, SpentOutside, body_of_kind, read_body
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
+from dpsweep.accounting.ledger.statement import charge_facts, charged_event, limit_text, paid_attempts, sharing_sentence
+from dpsweep.accounting.ledger.upkeep import writer_text
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
     delta_text_rounded_up,
     epsilon_text_rounded_down,
     epsilon_text_rounded_up,
+    guarantee_text,
 )
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
@@ -77,18 +80,16 @@ def further_runs_that_fit(statement: Statement) -> FurtherRuns | None:
     """
     if statement.budget.promises_nothing:
         return None
-    charges = [
-        entry for entry in statement.entries if entry.kind == Kind.CHARGE and require_plan_charge_body(entry).event
-    ]
+    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and body_of_kind(entry, Charged).event]
     if not charges:
         return None
-    last, body = charges[-1], require_plan_charge_body(charges[-1])
+    last, body = charges[-1], body_of_kind(charges[-1], Charged)
     times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).number_of_admissible_repeats(body.takes)
-    if _is_charge_of_hidden_search(last) or body.charge_facts.final:
+    if _is_charge_of_hidden_search(last) or charge_facts(body).final:
         return FurtherRuns(number=times, what=SEARCH, plan=last.plan, sweeps=times, each=1)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
-        event, runs = body.plan_event or PlanEvent(training=events.no_access()), body.number_of_paid_attempts
+        event, runs = charged_event(body) or PlanEvent(training=events.no_access()), paid_attempts(body)
         number = _largest_admitted_count(room, lambda more: _event_of_more_runs(event, more, runs))
         return FurtherRuns(number=number, what="run", plan=last.plan, sweeps=times, each=runs)
     except DpsweepError:
@@ -99,11 +100,11 @@ def print_account(statement: Statement) -> None:
     """Prints an account: a row for every charge, then its amounts, then the runs that still fit."""
     terminal = Terminal(soft_wrap=True)
     closed = " (closed: nothing more is charged on it)" if statement.balance.closed else ""
-    terminal.print_line(f"{statement.account}: {statement.budget}{closed}", style="bold")
+    terminal.print_line(f"{statement.account}: {guarantee_text(statement.budget)}{closed}", style="bold")
     if statement.charges:
         terminal.print_table(_table_of_charges(statement))
     terminal.print_table(_table_of_reserved_and_left(statement))
-    print_line(statement.policy.budget_sharing_sentence(statement.budget))
+    print_line(sharing_sentence(statement.policy, statement.budget))
     if (fits := further_runs_that_fit(statement)) is not None:
         print_line(f"Left: {fits}.")
 
@@ -113,15 +114,15 @@ def to_json(statement: Statement) -> dict[str, Any]:
     budget = statement.budget
     amounts = _reserved_left_and_limit_by_amount(statement)
     fits = further_runs_that_fit(statement)
-    form: dict[str, Any] = replace_infinities_by_words(
+    form: dict[str, Any] = plain(
         {
             "account": statement.account,
             "adjacency": budget.adjacency.value,
             "unit": budget.unit,
             "closed": statement.balance.closed,
             "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
-            "policy": policy_to_json(statement.policy) | {"name": statement.policy.name},
-            "sharing": statement.policy.budget_sharing_sentence(budget),
+            "policy": statement.policy.to_json() | {"name": statement.policy.name},
+            "sharing": sharing_sentence(statement.policy, budget),
             "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
             "left": {name: float(left) for name, (_, left, _) in amounts.items()},
             "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
@@ -134,19 +135,20 @@ def to_json(statement: Statement) -> dict[str, Any]:
 
 def purpose_of_charge_text(entry: Entry) -> str:
     """The purpose of a charge: a number of runs, a search that hides its runs, or the note of an outside charge."""
-    body = require_spending_body(entry)
-    if not isinstance(body, Charged):
-        return body.note
+    if isinstance(note := read_body(entry), (SpentOutside, Restored)):
+        return note.note
+    body = body_of_kind(entry, Charged)
     if _is_charge_of_hidden_search(entry):
         return "1 search"
-    spares = body.spares - body.charge_facts.final
+    facts = charge_facts(body)
+    spares = body.spares - facts.final
     if body.trials:
         extra = [count_text(spares, "spare attempt")] if spares else []
         words = [count_text(len(body.trials), "run"), *extra]
     else:
         words = [f"{count_text(spares, 'run')} of points to be proposed"]
-    words += [count_text(body.charge_facts.final, "final run")] if body.charge_facts.final else []
-    return " and ".join(words) + ("" if body.reason == "plan" else " again")
+    words += [count_text(facts.final, "final run")] if facts.final else []
+    return " and ".join(words) + ("" if facts.reason == "plan" else " again")
 
 
 def _table_of_charges(statement: Statement) -> TerminalTable:
@@ -160,7 +162,7 @@ def _table_of_charges(statement: Statement) -> TerminalTable:
     for column in ("when", "who"):
         table.add_column(column)
     for entry in statement.charges:
-        body = require_spending_body(entry)
+        body = body_of_kind(entry, Spending)
         table.add_row(
             entry.plan or entry.kind,
             purpose_of_charge_text(entry),
@@ -168,7 +170,7 @@ def _table_of_charges(statement: Statement) -> TerminalTable:
             delta_text_rounded_up(body.delta),
             *(epsilon_text_rounded_up(body.takes[name]) if name in body.takes else "none" for name in others),
             entry.at[:10],
-            entry.writer_text,
+            writer_text(entry),
         )
     return table
 
@@ -188,13 +190,13 @@ def _table_of_reserved_and_left(statement: Statement) -> TerminalTable:
 
 
 def _charge_to_json(entry: Entry, adjacency: Adjacency) -> dict[str, Any]:
-    body = require_spending_body(entry)
-    mu = proven_gaussian_mu([body.plan_event], adjacency) if isinstance(body, Charged) else None
+    body = body_of_kind(entry, Spending)
+    mu = proven_gaussian_mu([charged_event(body)], adjacency) if isinstance(body, Charged) else None
     return {
         "kind": entry.kind,
         "plan": entry.plan,
         "for": purpose_of_charge_text(entry),
-        "reason": body.reason,
+        "reason": charge_facts(body).reason if isinstance(body, Charged) else entry.kind,
         "runs": len(body.trials) if isinstance(body, Charged) else 0,
         "spares": body.spares if isinstance(body, Charged) else 0,
         "epsilon": body.epsilon,
@@ -203,7 +205,7 @@ def _charge_to_json(entry: Entry, adjacency: Adjacency) -> dict[str, Any]:
         "takes": dict(body.takes),
         "at": entry.at,
         "who": entry.who,
-        "writer": "database role" if entry.is_written_by_database_role else "self-declared",
+        "writer": "database role" if entry.who.startswith(ROLE) else "self-declared",
     }
 
 
@@ -218,7 +220,7 @@ def _reserved_left_and_limit_by_amount(statement: Statement) -> dict[str, tuple[
 
 
 def _is_charge_of_hidden_search(entry: Entry) -> bool:
-    return require_plan_charge_body(entry).trials == (entry.plan,)
+    return body_of_kind(entry, Charged).trials == (entry.plan,)
 
 
 def _largest_admitted_count(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:

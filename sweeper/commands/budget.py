@@ -20,6 +20,9 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.mirror import named_mirrors
+from dpsweep.accounting.ledger.restoration import restore_ledger
+from dpsweep.accounting.ledger.upkeep import drop_mirror, name_mirror, verify_entries
 from dpsweep.accounting.printing import print_error, print_help, print_line, print_lines
 from dpsweep.accounting.records.sweep_folder import require_sweep_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
@@ -28,6 +31,7 @@ from dpsweep.accounting.searches.folder_audit import (
     verify_no_attempt_ran_twice,
     verify_sweep_folder_and_describe,
 )
+from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.sweeper.planning.plan_settings import require_below_upper_limit, require_valid_epsilon_or_delta
 
@@ -68,8 +72,9 @@ def show_account(arguments: Sequence[str]) -> None:
     )
     _print_statements([ledger.statement(name) for name in names], arguments)
     if JSON not in arguments:
-        for path in ledger.named_mirrors():
-            print_line(f"{ledger.name} has a mirror in {path}: without it nothing is charged or launched.")
+        with ledger.chain.read_transaction() as lines:
+            for one in () if lines is None else named_mirrors(lines)[0]:
+                print_line(f"{ledger.name} has a mirror in {one.path}: without it nothing is charged or launched.")
     if not names and JSON not in arguments:
         print_line(
             f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one."
@@ -123,7 +128,7 @@ def charge(arguments: Sequence[str]) -> None:
     cost = _call_or_raise_bad_input(
         replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"]
     )
-    statement = _call_or_raise_bad_input(ledger.record_outside_cost, account, cost, flags["note"].strip())
+    statement = _call_or_raise_bad_input(ledger.charge_outside, account, cost, flags["note"].strip())
     _print_statements([statement], arguments)
     limits = statement.policy.amount_limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
@@ -149,7 +154,7 @@ def verify(arguments: Sequence[str]) -> None:
             return
     ledger = Ledger(Ledger.user_ledger_place())
     ends = [end for folder in folders for end in chain_ends_in_receipts(folder)]
-    entries = ledger.verify_and_count_entries(ends)
+    entries = verify_entries(ledger.chain, ends)
     for folder in folders:
         require_sweep_folder(folder)
     if not entries:
@@ -169,10 +174,10 @@ def mirror(arguments: Sequence[str]) -> None:
         raise BadInput(f"Expected `dpsweep budget mirror {' '.join(arguments)}` to be one file, perhaps with --drop.")
     ledger, path = Ledger(Ledger.user_ledger_place()), Path(files[0]) if files else None
     if path is not None and drop:
-        ledger.drop_mirror(path)
+        drop_mirror(ledger.chain, path)
         print_line(f"{ledger.name} has no mirror in {path} from now on.")
         return
-    ledger.name_mirror(path)
+    name_mirror(ledger.chain, path)
     print_line(f"{ledger.name} has a mirror in {path or 'your state folder'}: whoever writes keeps it from now on.")
 
 
@@ -181,7 +186,7 @@ def restore(arguments: Sequence[str]) -> None:
     if arguments:
         raise BadInput(f"Expected `dpsweep budget restore` alone, got {arguments[0]}.")
     ledger = Ledger(Ledger.user_ledger_place())
-    if sentences := ledger.restore():
+    if sentences := restore_ledger(ledger.chain):
         print_lines("\n".join(sentences))
     else:
         print_line(f"Nothing to restore: the ledger {ledger.name} has all lines of its mirrors.")
@@ -297,7 +302,7 @@ def _policy_from_config(config: DictConfig) -> Policy:
             f"Expected policy.{', policy.'.join(missing)} to be given: they are fixed when an account is opened."
         )
     form: Any = OmegaConf.to_container(config.policy, resolve=True)
-    return policy_from_config(form)
+    return policy_from_config(stored_form_of_config_part(form, "policy"))
 
 
 def _config_from_overrides(overrides: Sequence[str]) -> DictConfig:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.printing import has_only_visible_characters, print_error, print_help, print_line
-from dpsweep.sweeper.commands.one_sentence import one_sentence
+from dpsweep.sweeper.commands.one_sentence import MEANINGS, one_sentence
 from dpsweep.sweeper.processes import seldom_garbage_collection
 
 
@@ -51,7 +51,7 @@ def _verbs_and_exit_codes_text() -> str:
     """The verbs, a line each, and the exit codes."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:{width}} {verb.line}" for name, verb in VERBS.items())
-    codes = "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode)
+    codes = "\n".join(f"  {code.value:3} {meaning}" for code, meaning in MEANINGS.items())
     return (
         "usage: dpsweep VERB ...\n       dpsweep --version\n\n"
         "Hyperparameter sweeps over private training, priced as a whole.\n\n"
@@ -95,7 +95,7 @@ def _print_printable_completions(words: Iterable[str]) -> None:
 
 def _known_release_formats_sentence() -> str:
     """The forms of a release that installed distributions have registered."""
-    from dpsweep.accounting.stored_names.entry_points import FORMATS, registered_part_names
+    from dpsweep.accounting.stored_names.tags import FORMATS, registered_part_names
 
     return f"FORM is one of {', '.join(registered_part_names(FORMATS))}."
 

@@ -32,7 +32,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.entry_points import CONF
+from dpsweep.accounting.stored_names.tags import CONF
 
 _SERIES_1_3 = hydra.__version__.startswith("1.3.")
 VERSION_BASE: Mapping[str, Any] = {"version_base": "1.3"} if _SERIES_1_3 else {}

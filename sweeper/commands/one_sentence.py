@@ -11,9 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dpsweep.accounting.errors import BadInputInLines, DpsweepError, ExitCode
-from dpsweep.accounting.printing import print_error, print_error_lines
-from dpsweep.accounting.team_folder import access_failure_text
+from dpsweep.accounting.missing_rights import missing_rights_text
+from dpsweep.accounting.printing import print_error, print_error_lines, print_errors
 from dpsweep.sweeper.coordinator.signals import command_to_repeat
+
+MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.BUG: "a defect of dpsweep or a broken contract",
+    ExitCode.BAD_INPUT: "bad input, nothing was charged",
+    ExitCode.BUDGET_REFUSED: "the privacy budget refuses this, nothing was charged",
+    ExitCode.DONE_WITH_FAILURES: "done, but some trials failed or were killed; they stay charged",
+    ExitCode.LEDGER_DAMAGED: "the ledger is damaged or cannot be written, nothing more was charged",
+    ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
+    ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
+    ExitCode.NOT_RECOMPUTED: "nothing of a release fails; its other pages were not compared",
+    ExitCode.UNDER_CHARGED: "a charge is below what this version prices it at; nothing was charged now",
+    ExitCode.STOPPED: "stopped by the user; what was charged stays charged",
+}
+"""The meaning of each code as text, since `make` turns every code into 2."""
 
 
 class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
@@ -46,6 +61,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
             print_error_lines("".join(traceback.format_exception(error)))
         (print_error_lines if isinstance(error, BadInputInLines) else print_error)(sentence)
+        print_errors(missing_rights_text(error))
         _print_exit_code(code)
         sys.exit(code)
 
@@ -82,7 +98,7 @@ def _error_of_flushing_stdout() -> OSError | None:
 
 
 def _print_exit_code(code: ExitCode) -> None:
-    print_error(f"(exit code {code.value}: {code.meaning})")
+    print_error(f"(exit code {code.value}: {MEANINGS[code]})")
 
 
 def _error_sentence_and_exit_code(error: BaseException) -> tuple[str, ExitCode]:
@@ -100,10 +116,9 @@ def _error_sentence_and_exit_code(error: BaseException) -> tuple[str, ExitCode]:
     if "hydra" in sys.modules and (sentence := _hydra_error_sentence(error)):
         return sentence, ExitCode.BAD_INPUT
     if isinstance(error, OSError):
-        has_named_place = error.filename is not None and not isinstance(error, PermissionError)
-        place = f"{os.fsdecode(error.filename)}: " if has_named_place else ""
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         return (
-            f"A file cannot be written or read: {place}{access_failure_text(error)}. Once that is mended, the same "
+            f"A file cannot be written or read: {place}{error.strerror or error}. Once that is mended, the same "
             f"command goes on: {command_to_repeat()}",
             ExitCode.DISK_FAILED,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dpsweep.accounting.codec import KIND
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.outlook import rule_outlooks
@@ -23,7 +24,7 @@ from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.terminal import Terminal
 
-COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
+COMPOSITION = {KIND: "composition"}
 """The rule of a single run."""
 
 

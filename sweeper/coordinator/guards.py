@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from dpsweep.accounting.durable_files import remove_stale_temporary_files
 from dpsweep.accounting.errors import BadInput, ContractBroken, DpsweepError, ExitCode
+from dpsweep.accounting.files import remove_stale_temporary_files
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder

@@ -1,6 +1,6 @@
 """Checks before the charge: the files are the data of their account, and the jobs of the plan can run.
 
-Files are the same data whatever their names. The ledger decides in `Ledger.record_data_and_return_message` and records
+Files are the same data whatever their names. The ledger decides in `Ledger.record_data` and records
 the decision. This module provides the inputs, which are the contents of the files and the key, and a preview of the
 decision that opens no account and creates no key. Invariant: a key is created only for a ledger without data sets,
 since a new key recognises none of the known data sets.
@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.bodies import Fingerprint
 from dpsweep.accounting.ledger.data_fingerprint import (
     Content,
-    Fingerprint,
     Key,
-    message_about_new_data_or_none,
+    known_data,
     missing_key_error,
+    new_data_message,
 )
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
+from dpsweep.accounting.ledger.receipt import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES
 from dpsweep.accounting.rehearsal import GENERATED
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
@@ -150,14 +152,9 @@ def keyed_fingerprint_of_contents(contents: Sequence[Content], ledger: Ledger) -
     """The contents' fingerprint by the user's key, or a rehearsal's own; raises `BadInput` if it is lost."""
     path = Key.user_key_path() if ledger.home is None else ledger.folder_for_local_files / "fingerprint.key"
     key = Key.read(path)
-    if key is None and ledger.account_and_fingerprint_pairs():
+    if key is None and known_data(ledger):
         raise missing_key_error(ledger.name)
     return (key or Key.read_or_create(path)).fingerprint(contents)
-
-
-def data_new_to_account_message(account: str, data: Fingerprint, ledger: Ledger) -> str:
-    """A message about new data of an account, open or not; refuses what `record_data_and_return_message` refuses."""
-    return message_about_new_data_or_none(data, account, ledger.account_and_fingerprint_pairs(), ledger.name) or ""
 
 
 def missing_data_files_sentence(plan: Plan, folder: Path | None) -> str:
@@ -176,14 +173,13 @@ def new_data_message_that_sweep_would_give(plan: Plan, folder: Path | None, ledg
 
     The key is read and never created.
     """
-    if not ledger.account_and_fingerprint_pairs():
+    if not known_data(ledger):
         return ""
     if not dataset_from_config(plan.trials[0].config).is_local:
         return ""
     try:
-        return data_new_to_account_message(
-            plan.account, keyed_fingerprint_of_contents(read_verified_private_contents(plan, folder), ledger), ledger
-        )
+        contents = read_verified_private_contents(plan, folder)
+        return new_data_message(keyed_fingerprint_of_contents(contents, ledger), plan.account, ledger)
     except BadInput as refusal:
         return " ".join(str(refusal).splitlines())
 
@@ -232,7 +228,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
     _check_records_fit_into_memory(plan, request)
-    contents = read_verified_private_contents(plan, machine.data, store.record_hashes_folder)
+    contents = read_verified_private_contents(plan, machine.data, store.shared_folder(RECORD_HASHES))
     _check_number_of_units(plan, RecordStore(folder=machine.data, private=store))
     _check_feature_extraction(plan, store)
     kinds = step_shapes_by_timing_key(
@@ -259,7 +255,7 @@ def data_notes_by_topic(plan: Plan, store: PrivateStore) -> dict[str, str]:
     """What a user should know of the plan's records beside their price: a caution, and features yet to be computed."""
     dataset, words = dataset_from_config(plan.trials[0].config), {}
     if isinstance(dataset, Extracted):
-        missing, dataset = dataset.estimated_records_to_compute(store.features_folder), dataset.of
+        missing, dataset = dataset.estimated_records_to_compute(store.shared_folder(FEATURES)), dataset.of
         if missing:
             words["features"] = f"computed once, for about {missing} records, before the runs"
     if dataset.caution:
@@ -272,7 +268,7 @@ def count_records_without_features(config: Mapping[str, Any], store: PrivateStor
     if not config.get("features"):
         return 0
     dataset = dataset_from_config(config)
-    return dataset.estimated_records_to_compute(store.features_folder) if isinstance(dataset, Extracted) else 0
+    return dataset.estimated_records_to_compute(store.shared_folder(FEATURES)) if isinstance(dataset, Extracted) else 0
 
 
 def _check_feature_extraction(plan: Plan, store: PrivateStore) -> None:
@@ -283,6 +279,6 @@ def _check_feature_extraction(plan: Plan, store: PrivateStore) -> None:
     from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features
 
     try:
-        FeatureCache(root=store.features_folder).check_stored_features(dataset, checked_probe_features(dataset))
+        FeatureCache(root=store.shared_folder(FEATURES)).check_stored_features(dataset, checked_probe_features(dataset))
     except (ValueError, RuntimeError) as cause:
         raise BadInput(f"These features cannot be computed: {cause}") from cause

@@ -25,7 +25,7 @@ from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import Offer, cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
-from dpsweep.accounting.records.step_log import number_of_priced_steps
+from dpsweep.accounting.rule_words import compared_quantity_text
 from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
@@ -197,7 +197,7 @@ def _print_details_of_plan(priced: PricedPlan, words: _PriceWords, data: Mapping
     if plan.spares:
         table.add_row("spare attempts", f"{plan.spares} for killed runs, each paid for like the most expensive run")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
-    repeats = sorted({number_of_priced_steps(trial) - trial.config["steps"] for trial in plan.trials} - {0})
+    repeats = sorted({trial.priced_steps - trial.config["steps"] for trial in plan.trials} - {0})
     again = f", and up to {' or '.join(map(str, repeats))} more after a crash" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name} (dpsweep help tuning)")
@@ -236,7 +236,7 @@ def _search_price_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 
 def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """The final run: its records, its noise and its own cost."""
-    plan, run = priced.plan, priced.rule.final_run_terms
+    plan, run = priced.plan, priced.rule.final_run
     if run is None:
         return
     noises = sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs})
@@ -285,7 +285,7 @@ def _score_cost_text(priced: PricedPlan) -> str:
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
     cost = f"epsilon {epsilon_text_rounded_up(priced.quote.parts['validation'])}"
-    if (comparison := priced.rule.compared_quantity_text) is not None:
+    if (comparison := compared_quantity_text(priced.rule)) is not None:
         return f"{comparison.format(unit=priced.plan.unit)} and never shown, {cost}"
     return (
         f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}. Training and scoring use different "

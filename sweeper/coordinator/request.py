@@ -23,7 +23,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
-from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import KIND, stored_form_of_config_part, tag_or_path_of_class
 from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.job.devices import compute_with_devices, limit_pool_to_devices
 from dpsweep.sweeper.job.machine import (
@@ -289,7 +289,7 @@ def plan_settings(
         account=dataset["name"],
         budget=budget_settings(config),
         privacy=privacy,
-        tuning=tuning,
+        tuning=stored_form_of_config_part(tuning, "rule"),
         search=search,
         accountant=_config_group_as_dict(config, "accountant"),
         looks_every=config.score.get("every"),

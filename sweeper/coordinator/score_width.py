@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import first_swept_plan
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, level_of_told_interval
@@ -96,7 +97,7 @@ def score_width_of_plan(
     told = _interval_of_score(told_run, level, shares)
     if told is None:
         return None
-    used = statement is not None and statement.first_swept_plan not in (None, plan.id)
+    used = statement is not None and first_swept_plan(statement) not in (None, plan.id)
     run = _interval_of_score(told_run, SURE, shares) if shows_all and level < SURE else None
     return ScoreWidth(trial=told_run, winner=None if used else told, run=run, shares=shares, used=used)
 

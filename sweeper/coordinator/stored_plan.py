@@ -18,15 +18,17 @@ import yaml
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.upkeep import writer_text
+from dpsweep.accounting.missing_rights import sentence_on_rights
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
-from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
+from dpsweep.accounting.records.sweep_folder import LastFolder, SweepFolder, require_sweep_folder
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import names_place
-from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.user_modules import CHECKSUM, FINDER, repeated_code_sentence, unrepeated_code
@@ -85,26 +87,26 @@ def plan_run_elsewhere(priced: PricedPlan, folder: SweepFolder, statement: State
     The private store says where; the ledger says whether every paid attempt ended, and who wrote its last line. A
     folder without trials has no runs of its own: `dpsweep plan` may have written its plan.
     """
-    plan, last = priced.plan, folder.private_store.last_folder()
-    if statement is None or last is None or last.path == folder.root or folder.trials_folder.exists():
+    plan, last = priced.plan, LastFolder.read(folder.private_store)
+    if statement is None or last is None or Path(last.folder) == folder.root or folder.trials_folder.exists():
         return None
-    attempts, place = statement.attempts_of_plan(plan.id), last.path
+    attempts, place = statement.attempts_of_plan(plan.id), Path(last.folder)
     is_there, next_step = True, ""
     try:
         SweepFolder(root=place).plan_path.stat()
-    except PermissionError as cause:
-        next_step = access_failure_text(cause, place)
+    except PermissionError:
+        next_step = sentence_on_rights(place).rstrip(".")
     except OSError:
         is_there = False
     lines = [entry for entry in statement.entries if entry.kind in RUNS and entry.plan == plan.id]
     if not is_there or not attempts.started or not lines:
         return None
-    finished = last.finished and not attempts.last_sessions_without_final_end()
+    finished = last.finished and not attempts.open_sessions()
     did, verb, most = ("finished", "report", "") if finished else ("left unfinished", "resume", "at most ")
     return PlanElsewhere(
         finished=finished,
-        sentence=f"Plan {plan.id} on {plan.account} was {did} by {lines[-1].writer_text} on {lines[-1].at}. It lies in "
-        f"{place}: {next_step or f'dpsweep {verb} {shlex.quote(str(place))}'}. Nothing was run or charged. --again "
+        sentence=f"Plan {plan.id} on {plan.account} was {did} by {writer_text(lines[-1])} on {lines[-1].at}. It lies "
+        f"in {place}: {next_step or f'dpsweep {verb} {shlex.quote(str(place))}'}. Nothing was run or charged. --again "
         f"repeats it in {folder.root} and charges {most}epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} more.",
     )
 

@@ -16,7 +16,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.sweeper.planning.optuna_samplers import METHOD
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from dpsweep.accounting.durable_files import write_text
+from dpsweep.accounting.durable_files import write_bytes
 
 
 class StudyJournal(BaseJournalBackend):
@@ -30,9 +30,8 @@ class StudyJournal(BaseJournalBackend):
     def write_file_if_lines_added(self, path: Path) -> None:
         """Writes all lines, for the owner alone, if lines were added."""
         if len(self._lines) > self._stored:
-            write_text(
-                path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in self._lines), mode=0o600
-            )
+            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in self._lines)
+            write_bytes(path, text.encode(), mode=0o600)
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """The lines from this number on."""

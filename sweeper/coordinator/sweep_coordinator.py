@@ -15,14 +15,16 @@ from pathlib import Path
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.bodies import Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import new_data_message, same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.upkeep import server_lock, verify_entries
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_error, print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import RECORD_HASHES, LastFolder, SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import declared_search_class, search_class_for_plan, search_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
@@ -38,7 +40,6 @@ from dpsweep.sweeper.coordinator.preflight import (
     check_training,
     count_records_without_features,
     data_changed_during_sweep_message,
-    data_new_to_account_message,
     data_notes_by_topic,
     keyed_fingerprint_of_contents,
     missing_data_files_sentence,
@@ -187,8 +188,8 @@ class SweepCoordinator:
     def folder_with_results(self, plan: Plan) -> Path:
         """The folder with the results of a plan that was swept: this command's, or the one where it was finished."""
         folder = self._coordinator_with_ledger_of_plan(plan)._sweep_folder_of_plan(plan)
-        last = folder.private_store.last_folder()
-        return folder.root if last is None or folder.trials_folder.exists() else last.path
+        last = LastFolder.read(folder.private_store)
+        return folder.root if last is None or folder.trials_folder.exists() else Path(last.folder)
 
     def _coordinator_with_ledger_of_plan(self, plan: Plan) -> SweepCoordinator:
         """The coordinator on the ledger that this plan is charged to."""
@@ -237,7 +238,7 @@ class SweepCoordinator:
             queue = replace(queue, losses=LOSSES_AFTER_CARD, repetition=no_repetition)
         folder.create_folder()
         priced.plan.write(folder.plan_path)
-        folder.private_store.note_folder(folder.root, finished=False)
+        LastFolder(folder=str(folder.root), finished=False).write(folder.private_store)
         if self.request.verb is not Verb.RESUME or not folder.multirun_config_path.exists():
             self.request.jobs.for_plan(plan.id).write_config(folder.multirun_config_path)
         with self._display(priced, folder, queue, check) as display:
@@ -246,7 +247,7 @@ class SweepCoordinator:
                 display.enter_phase(SweepPhase.CHECKING if plan.card is None else SweepPhase.CARD)
                 self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
             display.enter_phase(SweepPhase.CHECKING)
-            cache = folder.private_store.record_hashes_folder
+            cache = folder.private_store.shared_folder(RECORD_HASHES)
             print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
             return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, display, stopped=stopped)
 
@@ -263,7 +264,7 @@ class SweepCoordinator:
             study.require_reachable_study(plan, folder, request.study)
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
         if over and request.retry is not Retry.AGAIN:
-            cache, speeds = folder.private_store.record_hashes_folder, self._step_speeds_of_earlier_sweeps
+            cache, speeds = folder.private_store.shared_folder(RECORD_HASHES), self._step_speeds_of_earlier_sweeps
             check = TrainingCheck(
                 contents=read_verified_private_contents(plan, request.data, cache),
                 threads=1,
@@ -273,7 +274,7 @@ class SweepCoordinator:
             refuse_full_disks(folder)
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
             request.jobs.for_plan(plan.id).try_launcher(self._most_jobs_handed_over(priced, check.costs))
-        self._ledger.verify_and_count_entries()
+        verify_entries(self._ledger.chain)
         return check
 
     def _plan_run_elsewhere(self, priced: PricedPlan, folder: SweepFolder) -> PlanElsewhere | None:
@@ -288,11 +289,11 @@ class SweepCoordinator:
         Raises `BadInput` before the account is opened if the data are another account's.
         """
         plan, ledger = priced.plan, self._ledger
-        data_new_to_account_message(plan.account, data, ledger)
-        print_errors(*ledger.same_data_in_other_ledgers_sentences(data))
+        recognised = new_data_message(data, plan.account, ledger)
+        print_errors(*same_data_elsewhere(data, ledger))
         open_account_or_check_budget(priced, ledger)
         print_errors(budget_raised_since_given_message(priced, ledger.statement(plan.account, "")))
-        recognised = ledger.record_data_and_return_message(plan.account, data)
+        ledger.record_data(plan.account, data)
         print_errors(recognised)
         return priced if not recognised else replace(priced, plan=replace(plan, notes=(*plan.notes, recognised)))
 
@@ -308,7 +309,7 @@ class SweepCoordinator:
             print_line(f"Stopped: {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
         if not unfinished:
-            folder.private_store.note_folder(folder.root, finished=True)
+            LastFolder(folder=str(folder.root), finished=True).write(folder.private_store)
         display.enter_phase(SweepPhase.DRAWING)
         return write_results_and_print_report(
             plan,
@@ -454,7 +455,7 @@ class SweepCoordinator:
         """Locks the folder, and the plan on its ledger in any folder, so that each has a single coordinator."""
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
         of_plan = (
-            ledger.hold_named_lock(name, what)
+            server_lock(ledger.chain.chain, name, what)
             if ledger.path is None
             else file_lock(ledger.folder_for_local_files / "locks" / f"{name}.lock", what)
         )

@@ -22,7 +22,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal_plan
 from dpsweep.accounting.searches.interface import PlannedSearch, search_for_plan
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.pages.page_memory import failed_picture_sentences, redraw_report_if_outdated
 from dpsweep.sweeper.coordinator import study

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.private_store import TrialPlace
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import Receipt, TrialPlace
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import can_attempt_resume
+from dpsweep.accounting.records.taken_steps import can_resume
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.locks import is_being_trained
 
@@ -69,7 +68,7 @@ def state_of_started_attempt(place: TrialPlace, trial: Trial, attempt: int, *, e
         return AttemptState.KILLED
     if (receipt := unused_receipt(place, attempt)) is not None:
         return AttemptState.INTERRUPTED if receipt.resume else AttemptState.FRESH
-    return AttemptState.INTERRUPTED if can_attempt_resume(place, trial, attempt) else AttemptState.KILLED
+    return AttemptState.INTERRUPTED if can_resume(place, trial, attempt) else AttemptState.KILLED
 
 
 def _finished_or_failed_state(place: TrialPlace, attempt: int) -> AttemptState | None:

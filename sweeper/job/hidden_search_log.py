@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
-from dpsweep.accounting.durable_files import make_folder_and_missing_parents
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, mode_with_group
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -18,7 +19,6 @@ from dpsweep.accounting.searches.stored_draw import (
     compared_score_by_index_of_ended_try,
     end_mark_path,
 )
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt
 
 
@@ -103,7 +103,9 @@ class HiddenSearchLog:
         )
 
     def _receipt_for_trial(self, trial: Trial) -> Receipt:
-        sessions = Receipt.count_claimed_sessions(
-            self.sweep_folder.trial_folder_and_private_record(trial.id), self.stored.attempt
+        """The receipt of the next session: the first that no worker has claimed."""
+        place = self.sweep_folder.trial_folder_and_private_record(trial.id)
+        receipts = (
+            replace(self.receipt, trial=trial.id, attempt=self.stored.attempt, resume=resume) for resume in count()
         )
-        return replace(self.receipt, trial=trial.id, resume=sessions)
+        return next(receipt for receipt in receipts if not receipt.is_claimed(place))

@@ -8,13 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.private_store import TrialPlace
-from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.session import Session
+from dpsweep.accounting.files import call_for_each
+from dpsweep.accounting.ledger.receipt import Receipt, Session, TrialPlace
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.step_log import count_marked_stretches_of_steps
+from dpsweep.accounting.records.step_log import read_marks
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
 from dpsweep.accounting.searches.interface import level_of_told_interval, search_for_plan
@@ -88,9 +86,7 @@ class JobTask:
             places
         ):
             other = Receipt.read(place.files)
-            if other is not None and count_marked_stretches_of_steps(place.record, other.attempt) > ours.get(
-                other.charge, math.inf
-            ):
+            if other is not None and read_marks(place.record, other.attempt)[2] > ours.get(other.charge, math.inf):
                 raise ContractBroken(
                     f"Expected trial {place.name} to have the same number of steps as the runs that share its "
                     "subsamples: they are charged together and must train together. Start a new sweep, with a new "

@@ -9,7 +9,7 @@ Invariants:
   and changes no exit code.
 * A logger has no part in a plan's identity. A run is given to each logger once; what was given is in `logged.json`.
 
-A logger is a class that a distribution registers by its name (`accounting/stored_names/entry_points.py`,
+A logger is a class that a distribution registers by its name (`accounting/stored_names/tags.py`,
 docs/plugins.md).
 """
 

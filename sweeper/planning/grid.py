@@ -28,9 +28,15 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.plan import FINAL, Trial
+from dpsweep.accounting.records.plan import FINAL, Trial, part_of_records
 from dpsweep.accounting.selection.interface import SelectionRule, Use
-from dpsweep.accounting.stored_names.stored_classes import KIND, SCRIPT, TARGET, class_name_without_module
+from dpsweep.accounting.stored_names.stored_classes import (
+    KIND,
+    SCRIPT,
+    TARGET,
+    class_name_without_module,
+    stored_form_of_config_part,
+)
 from dpsweep.sweeper.planning.keys import STORED_NAMES_BY_KEY, choices_that_have_key, is_root_of_key_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
@@ -260,7 +266,7 @@ class Grid:
         rules = {chosen: self.master.tuning} | self._compose_rules(names)
         complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
         resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
-        return {name: rule for name, rule in resolved.items() if "_target_" in rule}
+        return {name: stored_form_of_config_part(rule, "rule") for name, rule in resolved.items() if TARGET in rule}
 
     def _compose_rules(self, names: Sequence[str]) -> dict[str, DictConfig]:
         """These selection rules within the configuration; Hydra composes only those that use its defaults lists."""
@@ -363,20 +369,20 @@ def points_with_final_runs(points: Iterable[Point], rule: SelectionRule, *, with
 
     With a card, a final run on records of its own holds none of them out.
     """
-    run = rule.final_run_terms
+    run = rule.final_run
     for point in points:
         if run is None:
             yield point
         else:
-            search, final = (_point_on_part_of_records(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
-            if with_card and run.is_final_run_priced_apart:
+            search, final = (_point_on_part_of_records(point, part_of_records(run, use)) for use in Use)
+            if with_card and run.share is not None and not run.is_secret:
                 final = final.with_settings(score=_no_score(final.config["score"]))
             yield replace(search, final=final.with_settings(**{FINAL: True}))
 
 
 def carry_learning_rate_to_final_run(trial: Trial, rule: SelectionRule) -> Trial:
     """The trial with the learning rate of its final run carried over from its own noise per example."""
-    run = rule.final_run_terms
+    run = rule.final_run
     if trial.final is None or run is None or run.carry is None or "lr" not in trial.config["trainer"]:
         return trial
     own, final = (_noise_multiplier_over_batch_size(one.config) for one in (trial, trial.final))

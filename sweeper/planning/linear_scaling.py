@@ -14,10 +14,8 @@ from random import Random
 
 import numpy as np
 
-from dpsweep.accounting.accountants.interface import plan_epsilon
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.records.plan import Phase, Plan, Trial
 from dpsweep.sweeper.planning.optuna_samplers import Seen
 from dpsweep.sweeper.planning.plan_settings import Point
@@ -104,7 +102,7 @@ def _rate_distance(rate: float, target: float) -> float:
 
 def _epsilon_of_trial_by_renyi(plan: Plan, trial: Trial) -> float:
     """The epsilon of training this run, by Renyi curves; used as an abscissa only, not claimed as a guarantee."""
-    return plan_epsilon(Rdp(), PlanEvent(training=trial.event.training), plan.delta, plan.adjacency)
+    return Rdp().epsilon(trial.event.training, plan.delta, plan.adjacency)
 
 
 def _learning_rate_of_trial(trial: Trial) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Phase, Plan, Value
-from dpsweep.accounting.stored_names.stored_classes import class_name_as_written
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 
@@ -58,7 +58,7 @@ def chooser_from_config(sampler: Mapping[str, Any], seed: int | None = None) -> 
     if isinstance(chooser, Chooser):
         return chooser
     raise BadInput(
-        f"Expected search._target_={class_name_as_written(sampler)} to be one of Optuna's samplers, or a Chooser."
+        f"Expected search._target_={tag_or_path_of_class(sampler)} to be one of Optuna's samplers, or a Chooser."
     )
 
 

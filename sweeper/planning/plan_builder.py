@@ -19,9 +19,9 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, CardTerms, SearchSpec, solve_and_price_search
 from dpsweep.accounting.records.card import may_card_be_exact
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
-from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
+from dpsweep.accounting.selection.interface import Proposals, Search
+from dpsweep.accounting.selection.rules import Composition, rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import KIND, identity_form_of_trial_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.cheapest_sampler import AUTO as AUTO_SAMPLER
 from dpsweep.sweeper.planning.cheapest_sampler import plan_with_cheapest_sampler
@@ -109,7 +109,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
     panel = build_object_of_config_part(settings.accountant, "accountant")
     spending = asked.are_steps_solved_for(distinct, settings.solve)
     target = _target_epsilon(settings, budget, distinct, "steps" if spending else settings.solve)
-    if spending and "_target_" not in settings.tuning:
+    if spending and KIND not in settings.tuning:
         raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
     priced = solve_and_price_search(
         SearchSpec(
@@ -122,9 +122,7 @@ def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, 
             panel=panel,
             budget=budget,
             delta=delta,
-            rule=_rule_with_final_run_if_wanted(settings.tuning, settings.final)
-            if "_target_" in settings.tuning
-            else None,
+            rule=_rule_with_final_run_if_wanted(settings.tuning, settings.final) if KIND in settings.tuning else None,
             offered=_comparable_rules(settings),
             show=settings.show,
             target=target,
@@ -203,7 +201,7 @@ def _refuse_private_settings_on_public_data(settings: PlanSettings) -> None:
         raise BadInput(
             f"Expected solve={settings.solve} to be noise with dataset.public=true: there is no target to meet."
         )
-    rule = rule_from_config(settings.tuning).name if "_target_" in settings.tuning else AUTO
+    rule = rule_from_config(settings.tuning).name if KIND in settings.tuning else AUTO
     if rule != Composition().name:
         raise BadInput(
             f"Expected tuning={rule} to be composition with dataset.public=true: there is nothing to hide or to save."

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.format_defaults import defaults_of_plan_or_config_part, without_defaults
+from dpsweep.accounting.stored_names.format_defaults import defaults_of, without_defaults
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.accounting.stored_names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
@@ -130,9 +130,7 @@ def chosen_option_of_group(config: DictConfig, group: str) -> str:
 
 def _without_group_defaults(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without the groups' own keys where they are at their default."""
-    return config | {
-        group: without_defaults(config[group], defaults_of_plan_or_config_part(group)) for group in OF_GROUPS
-    }
+    return config | {group: without_defaults(config[group], defaults_of(group, "parts")) for group in OF_GROUPS}
 
 
 def _fields_of_group_text(config: DictConfig, key: str) -> str:

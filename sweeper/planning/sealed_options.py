@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.account import Statement, sealed_charges_of_entries
+from dpsweep.accounting.ledger.account import Statement, sealed_charges
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.card import SEALED, sealed_charge_of_config
@@ -109,7 +109,7 @@ def compose_plan_with_unread_part(
     The plan of a command that was charged before is the same one again, also if its card has taken the last part: so
     first comes the plan as it would be if no part had answered.
     """
-    charges = () if statement is None else sealed_charges_of_entries(statement.entries)
+    charges = () if statement is None else sealed_charges(statement.entries)
     if statement is None or not charges or charges[0] is None:
         return compose(AccountParts(charges))
     priced = compose(AccountParts((replace(charges[0], card=None),)))

@@ -18,6 +18,7 @@ from typing import Annotated, Protocol
 
 from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.statement import remaining_amounts, reserved_amounts
 from dpsweep.accounting.notation import epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
@@ -286,8 +287,8 @@ def budget_in_words(statement: Statement) -> str:
     if statement.budget.promises_nothing:
         return "data declared public: nobody is protected"
     return (
-        f"epsilon reserved {epsilon_text_rounded_up(statement.reserved_epsilon_and_delta[0])}, left "
-        f"{epsilon_text_rounded_down(statement.remaining_epsilon_and_delta[0])}"
+        f"epsilon reserved {epsilon_text_rounded_up(reserved_amounts(statement)[0])}, left "
+        f"{epsilon_text_rounded_down(remaining_amounts(statement)[0])}"
     )
 
 

@@ -21,24 +21,25 @@ from enum import StrEnum
 from functools import partial
 
 from dpsweep.accounting.cautions import require_small_or_accepted_delta
+from dpsweep.accounting.chain.hash_chain import new_nonce
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
-from dpsweep.accounting.ledger.receipt import Receipt, void_receipts_of_attempt
+from dpsweep.accounting.ledger.receipt import PrivateStore, is_session_claimed
+from dpsweep.accounting.ledger.statement import recorded_budgets, refusal_text, require_recorded_budget
 from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.pricing.alternatives import advice_sentences_for_repetition, advice_sentences_to_fit_budget
+from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.step_log import forbid_resuming_attempt
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import void_attempt
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import WITHOUT_SPENDING, is_rehearsal_plan
 from dpsweep.accounting.searches.interface import PlannedSearch
-from dpsweep.accounting.upper_bounds import Quote
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt
 
 
@@ -62,7 +63,7 @@ def states_of_known_runs(search: PlannedSearch, attempts: Attempts) -> AttemptSt
     for trial in search.search_and_final_runs():
         state, started = AttemptState.FRESH, attempts.started[trial.id]
         if started:
-            ended = attempts.final_end_record_of_attempt(trial.id, started) is not None
+            ended = attempts.final_end(trial.id, started) is not None
             place = folder.trial_folder_and_private_record(trial.id)
             state = state_of_started_attempt(place, trial, started, ended=ended)
         states.append((trial, state))
@@ -129,7 +130,9 @@ def killed_runs_notice(priced: PricedPlan, search: PlannedSearch, ledger: Ledger
         )
     if beyond:
         event, quote = priced.quote_retry(beyond)
-        refusal = ledger.statement(plan.account, plan.id).charge_refusal_text(quote.guarantee)
+        balance = ledger.statement(plan.account, plan.id).balance
+        takes = balance.policy.amounts_of_charge(quote.guarantee, None)
+        refusal = refusal_text(plan.account, balance, quote.guarantee, takes)
         price = _charge_and_rest_phrase(priced, ledger, event, quote)
         repeat = f"Another attempt at {_killed_runs_text(len(beyond))} is not paid for"
         sentences.append(f"{repeat}: it {price}." if price else f"{repeat}, and does not fit. {refusal}")
@@ -149,16 +152,16 @@ def _is_paid_attempt_left(attempts: Attempts, trial: Trial) -> bool:
 def _runs_without_paid_attempt(search: PlannedSearch, attempts: Attempts, runs: Sequence[Trial]) -> tuple[Trial, ...]:
     """Those of these ended runs whose next attempt neither a charge of their own nor a spare attempt pays for."""
     unpaid = [trial for trial in runs if not _is_paid_attempt_left(attempts, trial)]
-    spares = attempts.number_of_spare_attempts - search.number_of_unnamed_attempts_needed(attempts)
+    spares = attempts.spares - search.number_of_unnamed_attempts_needed(attempts)
     return tuple(unpaid[max(0, spares) :])
 
 
 def open_account_or_check_budget(priced: PricedPlan, ledger: Ledger) -> None:
     """Opens the account if it is new; a budget that the user gave must match the account's."""
     plan = priced.plan
-    (ledger.open_account_or_check_budget if priced.budget_given else ledger.open_account_or_check_neighbours)(
-        plan.account, plan.budget
-    )
+    statement = ledger.open_account(plan.account, plan.budget)
+    if priced.budget_given:
+        require_recorded_budget(statement, plan.budget)
 
 
 def require_accepted_delta(priced: PricedPlan) -> None:
@@ -171,7 +174,7 @@ def require_accepted_delta(priced: PricedPlan) -> None:
 def budget_raised_since_given_message(priced: PricedPlan, statement: Statement) -> str:
     """A message if the user gave an earlier budget of the account; empty if the budget is the current one."""
     named, now = priced.plan.budget, statement.budget
-    if not priced.budget_given or named not in statement.recorded_budgets or named == now:
+    if not priced.budget_given or named not in recorded_budgets(statement) or named == now:
         return ""
     budget = f"epsilon {text_with_all_digits(named.epsilon)}, delta {text_with_all_digits(named.delta)}"
     return (
@@ -187,7 +190,7 @@ def _charge_and_rest_phrase(priced: PricedPlan, ledger: Ledger, event: PlanEvent
         return ""
     room = RemainingBudget.for_plan(priced, statement)
     takes = room.balance.policy.amounts_of_charge(quote.guarantee, event)
-    if not room.balance.has_room_for_amounts(takes):
+    if not room.balance.has_room(takes):
         return ""
     rest = room.rest_after_charge_phrase(takes)
     return f"charges epsilon {epsilon_text_rounded_up(quote.epsilon)} more, and leaves {rest} on {plan.account}"
@@ -198,7 +201,7 @@ def _refuse_attempts_unknown_to_ledger(search: PlannedSearch, attempts: Attempts
     plan, folder = search.plan, search.folder
     for trial in search.search_and_final_runs():
         attempt = attempts.started[trial.id] + 1
-        if Receipt.is_session_claimed(folder.trial_folder(trial.id), attempt):
+        if is_session_claimed(folder.trial_folder(trial.id), attempt):
             raise BadInput(
                 f"Expected {folder.root} to hold no attempts but those of the ledger {plan.account} is kept in; "
                 f"attempt {attempt} at trial {trial.id} is not in it. Use the ledger that it was run with "
@@ -261,7 +264,8 @@ def charge_account(
     except BudgetRefused as refusal:
         hint = "" if is_rehearsal_plan(plan) else f" {WITHOUT_SPENDING}"
         statement = ledger.statement(plan.account, plan.id)
-        raise BudgetRefused(f"{refusal} {ways(statement)}{hint}") from None
+        why = refusal_text(plan.account, **refusal.facts) if refusal.facts else str(refusal)
+        raise BudgetRefused(f"{why} {ways(statement)}{hint}") from None
 
 
 def void_open_attempts_if_store_was_lost(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
@@ -271,15 +275,14 @@ def void_open_attempts_if_store_was_lost(plan: Plan, ledger: Ledger, folder: Swe
     """
     store, attempts = folder.private_store, ledger.attempts_of_plan(plan.account, plan.id)
     if not store.has_launch_nonce(attempts.launch):
-        for trial, attempt, resume in attempts.last_sessions_without_final_end():
-            void_receipts_of_attempt(store.trial_record_folder(trial), attempt, resume)
-            forbid_resuming_attempt(store.trial_record_folder(trial), attempt)
+        for trial, attempt, resume in attempts.open_sessions():
+            void_attempt(store.trial_record_folder(trial), attempt, resume)
 
 
 def record_launch_and_return_nonce(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
     """Records a launch in the ledger and in the store; returns its nonce, which the launch's receipts carry."""
     nonce = new_nonce()
     store.announce_launch(nonce, last=ledger.attempts_of_plan(plan.account, plan.id).launch)
-    ledger.record_launch(plan.account, plan=plan.id, nonce=nonce)
+    ledger.launch(plan.account, plan=plan.id, nonce=nonce)
     store.confirm_launch(nonce)
     return nonce

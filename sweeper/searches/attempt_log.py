@@ -10,7 +10,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import steps_spent_by_attempt
+from dpsweep.accounting.records.taken_steps import steps_spent
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt, unused_receipt
@@ -50,7 +50,7 @@ class LedgerAttemptLog:
         waiting, interrupted, more = {}, [], []
         for trial in trials:
             attempt, place = attempts.started[trial.id], self.search.folder.trial_folder_and_private_record(trial.id)
-            ended = attempts.final_end_record_of_attempt(trial.id, attempt) is not None
+            ended = attempts.final_end(trial.id, attempt) is not None
             if attempt and not ended and (receipt := unused_receipt(place, attempt)) is not None:
                 waiting[trial.id] = receipt
             elif attempt and state_of_started_attempt(place, trial, attempt, ended=ended) is AttemptState.INTERRUPTED:
@@ -58,17 +58,9 @@ class LedgerAttemptLog:
             else:
                 more.append(trial.id)
         account, plan = self.search.plan.account, self.search.plan.id
-        resumed = (
-            self.ledger.record_resumes_and_return_receipts(account, plan=plan, trials=interrupted)
-            if interrupted
-            else ()
-        )
+        resumed = self.ledger.resume(account, plan=plan, trials=interrupted) if interrupted else ()
         declared = self.search.declared_events((*self.search.search_trials_so_far(), *trials))
-        started = (
-            self.ledger.record_starts_and_return_receipts(account, plan=plan, trials=more, declared=declared)
-            if more
-            else ()
-        )
+        started = self.ledger.start(account, plan=plan, trials=more, declared=declared) if more else ()
         receipts = waiting | {receipt.trial: receipt for receipt in (*resumed, *started)}
         return tuple(replace(receipts[trial.id], launch=self.nonce) for trial in trials)
 
@@ -77,7 +69,9 @@ class LedgerAttemptLog:
         trials = {trial.id: trial for trial in self.known_runs()}
         attempts = self.ledger.attempts_of_plan(self.search.plan.account, self.search.plan.id)
         ends = []
-        for trial, attempt, resume in attempts.last_sessions_without_recorded_end():
+        for trial, attempt, resume in attempts.last_sessions():
+            if (trial, attempt, resume) in attempts.settled:
+                continue
             last = attempt == attempts.started[trial]
             realised = (
                 self._realised_work_of_attempt(trials[trial], attempt)
@@ -87,7 +81,7 @@ class LedgerAttemptLog:
             if realised:
                 ends.append(Ended(trial=trial, attempt=attempt, resume=resume, realised=realised))
         if ends:
-            self.ledger.record_ended_attempts(self.search.plan.account, plan=self.search.plan.id, ended=ends)
+            self.ledger.end(self.search.plan.account, plan=self.search.plan.id, ended=ends)
 
     def states_of_runs(self) -> AttemptStates:
         """The states of all runs, from the ledger first and the files second."""
@@ -108,4 +102,4 @@ class LedgerAttemptLog:
         if result is not None and result.attempt == attempt:
             ran = {"status": result.status.value, "steps": result.steps, "event": result.event}
             return ran | {"result": TrialResult.digest_of_result_file(place.files)}
-        return {"status": stage.value, "steps": steps_spent_by_attempt(place, trial, attempt)}
+        return {"status": stage.value, "steps": steps_spent(place, trial, attempt)}

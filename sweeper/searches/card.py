@@ -11,6 +11,7 @@ from functools import cached_property
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import card_part
 from dpsweep.accounting.records.card import NO_ANSWER_EVER, CardClaim, CardFiles
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptStates
@@ -36,7 +37,7 @@ class PlannedCard:
         """The files of the card on the part that was charged; None without a card or before the charge."""
         plan = self.search.plan
         statement = None if plan.card is None else self.ledger.statement_or_none(plan.account, plan.id)
-        part = None if statement is None else statement.attempts_of_plan(plan.id).part_of_card
+        part = None if statement is None else card_part(statement.attempts_of_plan(plan.id))
         return None if part is None else self.search.folder.card_files(part)
 
     @cached_property

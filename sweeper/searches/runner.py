@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt
+from dpsweep.accounting.files import call_for_each
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder

@@ -25,12 +25,11 @@ from functools import cached_property, partial
 from random import SystemRandom
 from secrets import token_hex
 
-from dpsweep.accounting.chain.hash_chain import Kind
+from dpsweep.accounting.chain.hash_chain import Kind, new_nonce
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.alternatives import advice_sentences_to_fit_budget
@@ -119,7 +118,7 @@ class AdmittedSecretDraw(AdmittedSearch):
         stored = self.search_of_plan.stored_draw
         if stored is None:
             stored = self._charge_and_store_new_draw()
-        elif stored.attempt > statement.number_of_paid_attempts(plan.id, plan.id):
+        elif stored.attempt > statement.attempts_of_plan(plan.id).covered[plan.id]:
             raise _error_for_search_missing_in_ledger(folder, statement)
         record = self.search_of_plan.private_record_of_draw(stored)
         if stored.attempt > ledger.attempts_of_plan(plan.account, plan.id).started[plan.id]:
@@ -171,13 +170,13 @@ class AdmittedSecretDraw(AdmittedSearch):
         """
         priced, plan, folder, ledger = self.priced, self.plan, self.folder, self.ledger
         statement = ledger.statement(plan.account, plan.id)
-        covered = statement.number_of_paid_attempts(plan.id, plan.id)
-        attempt = statement.number_of_started_attempts(plan.id, plan.id) + 1
+        covered = statement.attempts_of_plan(plan.id).covered[plan.id]
+        attempt = statement.attempts_of_plan(plan.id).started[plan.id] + 1
         lost = attempt <= covered and SearchRecord(store=folder.private_store, attempt=attempt).exists
         attempt += lost
         if any(folder.trials_folder.glob(f"*/claim-{attempt}")):
             raise _error_for_search_missing_in_ledger(folder, statement)
-        draw = require_draw_paid_by_plan(plan, priced.rule.draw_tries(len(plan.trials), SystemRandom()))
+        draw = require_draw_paid_by_plan(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
         coins = token_hex(COIN_BYTES) if any(is_on_secret_part_of_records(trial) for trial in plan.trials) else ""
         stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
         if attempt > covered:
@@ -200,7 +199,7 @@ class AdmittedSecretDraw(AdmittedSearch):
 def _record_start_of_search_attempt(search: SecretDraw, ledger: Ledger) -> None:
     """Records the start of the next attempt at the search."""
     plan, declared = search.plan, search.declared_events(())
-    ledger.record_starts_and_return_receipts(plan.account, plan=plan.id, trials=[plan.id], declared=declared)
+    ledger.start(plan.account, plan=plan.id, trials=[plan.id], declared=declared)
 
 
 def _record_ends_of_search_attempts(plan: Plan, ledger: Ledger, last: int) -> None:
@@ -209,7 +208,7 @@ def _record_ends_of_search_attempts(plan: Plan, ledger: Ledger, last: int) -> No
         Ended(trial=plan.id, attempt=attempt, resume=0, realised={"status": "kept from the ledger"})
         for attempt in range(1, last + 1)
     ]
-    ledger.record_ended_attempts(plan.account, plan=plan.id, ended=ends)
+    ledger.end(plan.account, plan=plan.id, ended=ends)
 
 
 def _receipt_of_whole_search(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:

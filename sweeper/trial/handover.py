@@ -20,11 +20,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from dpsweep.accounting.durable_files import make_private_folder_durably, write_bytes
+from dpsweep.accounting.durable_files import make_private_folder_durably, mode_with_group, write_bytes
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
+from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.sweeper.processes import kill_processes_with_variable
 from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
 
@@ -44,10 +43,15 @@ TIMELESS = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive: no price covers the time of a run."""
 
 
+def script_inputs_folder(store: PrivateStore) -> Path:
+    """The folder of what this plan's scripts are given; stores of several ledgers may share their home."""
+    return store.shared_folder("handed-over") / store.root.parent.name / store.root.name
+
+
 @contextmanager
 def temporary_session_folder(store: PrivateStore, trial: str) -> Iterator[Path]:
     """A new, empty folder for one session of a trial, removed with all that is in it."""
-    folder = store.script_inputs_folder / trial
+    folder = script_inputs_folder(store) / trial
     with _hold_script_lock_or_refuse(store, trial):
         shutil.rmtree(folder, ignore_errors=True)
         make_private_folder_durably(folder)
@@ -61,12 +65,12 @@ def temporary_session_folder(store: PrivateStore, trial: str) -> Iterator[Path]:
 
 def end_scripts_and_remove_files_of_dead_jobs(store: PrivateStore) -> None:
     """Removes what killed jobs left of this plan, and ends the processes that their scripts left."""
-    for folder in store.script_inputs_folder.glob("*"):
+    for folder in script_inputs_folder(store).glob("*"):
         with suppress(Timeout), _hold_script_lock_or_raise_timeout(store, folder.name):
             kill_processes_with_variable(VARIABLE, str(folder / ATTEMPT_FILE))
             shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # missing, or a script still runs
-        store.script_inputs_folder.rmdir()
+        script_inputs_folder(store).rmdir()
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.records.step_log import remove_checkpoints, steps_spent_by_attempt
+from dpsweep.accounting.files import call_for_each
+from dpsweep.accounting.records.taken_steps import steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.stored_draw import is_try_of_secret_draw
 from dpsweep.sweeper.trial.session import (
@@ -76,7 +76,8 @@ def write_final_result(session: TrialSession, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
     (session.place.files / PROGRESS).unlink(missing_ok=True)
     replace(result, ended=utc_timestamp()).write(session.place.files)
-    remove_checkpoints(session.place.files)
+    for checkpoint in session.place.files.glob("checkpoint-*"):
+        checkpoint.unlink(missing_ok=True)
     if result.error is not None:
         session.trial_logger.error("%s", result.error)
     session.trial_logger.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
@@ -85,7 +86,7 @@ def write_final_result(session: TrialSession, result: TrialResult) -> None:
 def write_result_of_failed_session(session: TrialSession, blank: TrialResult, error: Exception, seconds: float) -> None:
     """Writes the result of a session that an error ended: all steps that may have run count."""
     session.trial_logger.error("the trial failed", exc_info=error)
-    steps = steps_spent_by_attempt(session.place, session.trial, session.receipt.attempt)
+    steps = steps_spent(session.place, session.trial, session.receipt.attempt)
     write_final_result(session, replace(blank, error=f"{type(error).__name__}: {error}", steps=steps, seconds=seconds))
 
 

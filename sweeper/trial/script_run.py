@@ -33,15 +33,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 import dpsweep
+from dpsweep.accounting.durable_files import mode_with_group
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.step_log import StepLog, can_attempt_resume, number_of_priced_steps, resume_step_log
+from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import can_resume
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import DAMAGE, turn_file_errors_into_refusal
 from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
@@ -234,7 +235,7 @@ def run_scripts_and_write_results(
             results.write_result_of_failed_session(session, blank, error, time.perf_counter() - clock)
             continue
         if result is None:
-            step = StepLog.read_for_attempt(session.place, session.trial, session.receipt.attempt).header
+            step = StepLog.read(session.place, session.trial, session.receipt.attempt).header
             results.log_session_stopped(session, 0 if step is None else step.step)
         else:
             results.write_final_result(session, replace(result, seconds=time.perf_counter() - clock))
@@ -252,9 +253,14 @@ class _ScriptRun:
     def run_script_and_score_predictions(self) -> TrialResult | None:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
         session, content = self.session, read_unchanged_script_content(self._declared_script)
-        log = self._begin_or_resume_step_log()
+        place, receipt = session.place, session.receipt
+        log = (
+            StepLog.resume(place, session.trial, receipt)
+            if receipt.resume
+            else StepLog.begin(place, session.trial, receipt.attempt)
+        )
         data = session.open_split(self.machine)
-        store = PrivateStore.from_record_folder(session.place.record)
+        store = PrivateStore(root=session.place.record.parents[1])
         with temporary_session_folder(store, session.trial.id) as folder:
             status = self._hand_over_records_and_run_script(folder, content, log, data)
             session.trial_logger.info("the script ended with status %d", status)
@@ -268,21 +274,11 @@ class _ScriptRun:
     def _declared_script(self) -> Script:
         return cast("Script", self.session.declaration.trainer)
 
-    def _begin_or_resume_step_log(self) -> StepLog:
-        """The step log of the attempt, which begins or goes on from its checkpoint."""
-        session = self.session
-        place, trial, receipt = session.place, session.trial, session.receipt
-        return (
-            resume_step_log(place, trial, receipt)
-            if receipt.resume
-            else StepLog.empty_for_attempt(place, trial, receipt.attempt)
-        )
-
     def _hand_over_records_and_run_script(self, folder: Path, content: bytes, log: StepLog, data: Split) -> int:
         """Marks the first stretch, hands the records over, and runs the script; its exit status."""
         script, session = self._declared_script, self.session
         given = self._handover_for_script(log, data)
-        marked = log.mark_steps_before_run(steps_in_first_stretch(given))
+        marked = log.take(steps_in_first_stretch(given))
         replace(given, marked=marked.marked).write(folder)
         write_records_for_script(data.train, scored_records_of_split(session.declaration.score, data), folder)
         if log.header is not None:
@@ -331,9 +327,9 @@ class _ScriptRun:
             event=events.to_json(events.repeat(self._declared_dp_event_per_step, declaration.steps)),
             scaling={"scale": scaling.scale, "mean": scaling.mean, "std": scaling.std},
             step=0 if log.header is None else log.header.step,
-            spent=log.number_of_spent_steps,
+            spent=log.spent,
             marked=log.marked,
-            priced=number_of_priced_steps(session.trial),
+            priced=session.trial.priced_steps,
             every=declaration.steps_between_checkpoints,
             files=str(session.place.files.absolute()),
             record=str(session.place.record.absolute()),
@@ -350,22 +346,21 @@ class _ScriptRun:
     def _is_script_interrupted(self, status: int) -> bool:
         """Whether the script was stopped, or killed after a checkpoint: then there is no result."""
         session = self.session
-        resumable = can_attempt_resume(session.place, session.trial, session.receipt.attempt)
+        resumable = can_resume(session.place, session.trial, session.receipt.attempt)
         return self.should_stop() or (status < 0 and resumable)
 
     def _check_and_score_report(self, folder: Path, status: int, data: Split) -> TrialResult:
         """Compares the report with the charge, keeps the script's files, and scores its predictions."""
         session, declaration, trial = self.session, self.session.declaration, self.session.trial
-        log = StepLog.read_for_attempt(session.place, trial, session.receipt.attempt)
+        log = StepLog.read(session.place, trial, session.receipt.attempt)
         reported, taken = self._dp_event_in_script_report(folder), _read_report(folder).get("taken")
         check_reported_event(reported, trial.event.training, steps=declaration.steps, taken=taken)
-        if log.number_of_spent_steps < declaration.steps:
+        if log.spent < declaration.steps:
             raise ContractBroken(
-                f"Expected {declaration.steps} steps to be marked before they ran, got {log.number_of_spent_steps}: "
-                "with "
+                f"Expected {declaration.steps} steps to be marked before they ran, got {log.spent}: with "
                 "checkpoint.every a script takes its steps from each_step."
             )
-        realised = events.repeat(self._declared_dp_event_per_step, log.number_of_spent_steps)
+        realised = events.repeat(self._declared_dp_event_per_step, log.spent)
         result = replace(
             self.blank,
             event=events.to_json(realised),
@@ -385,7 +380,7 @@ class _ScriptRun:
             )
             check_score_dp_event_was_charged(declaration.scoring_dp_event, trial.event.validation)
             if trial.event.validation is not None:
-                log.mark_score_before_measuring()
+                log.score()
             return self._result_with_score_of_predictions(result, predictions, data)
         except (ContractBroken, ChildProcessError, ValueError) as cause:
             return results.contract_broken_result(result, cause)

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
-from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.session import Session
+from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt, Session, TrialPlace
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.searches.interface import SURE
 from dpsweep.accounting.searches.stored_draw import coin_bits_of_secret_part
 from dpsweep.accounting.validation import is_integer_at_least
@@ -87,7 +85,7 @@ class TrialSession:
         sweep = SweepFolder(root=self.place.files.parents[1])
         store = RecordStore(
             folder=machine.data,
-            private=PrivateStore.from_record_folder(self.place.record),
+            private=PrivateStore(root=self.place.record.parents[1]),
             device=machine.device,
             coins=coin_bits_of_secret_part(self.trial, self.receipt.plan, sweep),
             on_rows=on_rows,
@@ -137,7 +135,7 @@ def progress_writer(places: Sequence[Path], steps: int) -> Callable[[int], None]
 
 def check_realised_dp_event_was_charged(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
     """Raises `ContractBroken` unless the run made at least `least` accesses, and all of them were charged."""
-    if not has_enough_and_only_declared_steps(realised, declared, least=least):
+    if not took_declared_steps(realised, declared, least=least):
         raise ContractBroken(f"The run differs from its charge: realised {realised}, declared {declared}.")
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.rounded_noise import with_rounded_counts, with_rounded_noise
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, with_rounded_counts, with_rounded_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import FINAL
 from dpsweep.accounting.stored_names.stored_classes import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping
-from dpsweep.accounting.selection.subsampled import TrainOn
+from dpsweep.accounting.selection.rules import TrainOn
 
 OUTCOMES = 5
 TAIL = 1e-13

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import Policy, RenyiFilter
-from dpsweep.accounting.ledger.ledger import ADDITION, Ledger
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from tests.charges import charge_cost, charge_event
 from tests.databases import Place
 
@@ -23,7 +24,7 @@ EVENT = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.1, noise_multip
 
 def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
     one = {"plan": plan, "trials": ["a"], "record": {"reason": "plan"}}
-    if ledger.statement(account).policy == ADDITION:
+    if ledger.statement(account).policy == Addition():
         return charge_cost(ledger, account, cost=ONE, **one).digest
     return charge_event(ledger, account, event=EVENT, **one).digest
 
@@ -77,7 +78,7 @@ LOSSES = [emptied, without_tables, without_file, of_no_bytes]
 Loss = Callable[[Place], None]
 
 
-def lived(place: Place, policy: Policy = ADDITION) -> tuple[Ledger, Callable[[], None]]:
+def lived(place: Place, policy: Policy | None = None) -> tuple[Ledger, Callable[[], None]]:
     """A ledger with a history, and what puts an older copy of it back."""
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET, policy)
@@ -85,7 +86,7 @@ def lived(place: Place, policy: Policy = ADDITION) -> tuple[Ledger, Callable[[],
     charge(ledger, "p")
     put_back = copied(place)
     charge(ledger, "q")
-    ledger.record_outside_cost("digits", ONE, "a pilot study")
+    ledger.charge_outside("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     charge(ledger, "r", "mnist")
     ledger.close_account("mnist")

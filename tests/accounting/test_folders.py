@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting import team_folder
+from dpsweep.accounting import missing_rights
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, make_private_folder_durably, write_json
 from tests.conftest import Program
 from tests.randomized import TRAINS
@@ -74,10 +74,12 @@ def test_missing_rights_have_a_way_out_that_opens_no_folder_of_the_system_and_no
     monkeypatch.setattr(os, "geteuid", lambda: state.st_uid + (user == "other"))
     monkeypatch.setattr(os, "getegid", lambda: state.st_gid + 1)
     monkeypatch.setattr(os, "getgroups", lambda: [state.st_gid] if groups == "its" else [])
-    monkeypatch.setattr(team_folder, "ADMINISTRATOR", state.st_uid if administrator == "owner" else -1)
-    assert re.search(f", which keeps .* out; .*{advice}$", team_folder.missing_rights_text(folder))
+    monkeypatch.setattr(missing_rights, "ADMINISTRATOR", state.st_uid if administrator == "owner" else -1)
+    assert re.search(f", which keeps .* out; .*{advice}[.]$", missing_rights.sentence_on_rights(folder))
     wanted = folder / "sweeps" / "first"
-    assert re.search(f", which keeps .* from making {wanted}; .*{advice}$", team_folder.missing_rights_text(wanted))
+    assert re.search(
+        f", which keeps .* from making {wanted}; .*{advice}[.]$", missing_rights.sentence_on_rights(wanted)
+    )
 
 
 def test_folders_are_created_in_one_file() -> None:

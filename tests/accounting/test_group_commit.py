@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.durable_files import FEW, THREADS, append_bytes, call_for_each, write_compact_json
+from dpsweep.accounting.durable_files import append_bytes, write_json
+from dpsweep.accounting.files import FEW, THREADS, call_for_each
 
 COUNTS = [0, 1, FEW, FEW + 1, FEW * THREADS]
 
@@ -44,7 +45,7 @@ def test_a_file_gets_its_name_after_its_content_and_then_the_folder_are_on_the_d
     monkeypatch.setattr(os, "fsync", watch)
     monkeypatch.setattr(Path, "replace", named)
     folders = [tmp_path / str(number) for number in range(count)]
-    call_for_each(lambda folder: write_compact_json(folder / "file.json", folder.name), folders)
+    call_for_each(lambda folder: write_json(folder / "file.json", folder.name, indent=None), folders)
     assert len(renamed) == count
     for folder in folders:
         after = {inode for inode, _ in flushed[renamed[folder.name] :]}

@@ -6,7 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import STALE_SECONDS, remove_stale_temporary_files, write_json
+from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.files import STALE_SECONDS, remove_stale_temporary_files
 
 
 def test_what_a_killed_writer_left_is_removed_once_nobody_can_be_writing_it(tmp_path: Path) -> None:

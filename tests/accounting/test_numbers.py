@@ -11,6 +11,7 @@ import pytest
 
 from dpsweep.accounting import validation
 from dpsweep.accounting.validation import fraction
+from dpsweep.reports.content.trial_config import require_stored_integer
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.declarations.scores import PrivateHoldout
@@ -176,10 +177,10 @@ HUGE = 10**400
     ("check", "good", "bad"),
     [
         (validation.share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
-        (partial(validation.require_number_between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
-        (partial(validation.require_number_between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
+        (validation.positive, (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
+        (validation.fraction, (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
         (validation.positive_int, (1, np.int64(3)), (0, -1)),
-        (partial(validation.require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
+        (partial(require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
     ],
 )
 def test_a_range_of_numbers_has_its_ends_where_it_says(
@@ -188,7 +189,7 @@ def test_a_range_of_numbers_has_its_ends_where_it_says(
     for value in good:
         check("x", value)
     for value in bad:
-        with pytest.raises(ValueError, match="Expected x="):
+        with pytest.raises(ValueError, match="x="):
             check("x", value)
 
 

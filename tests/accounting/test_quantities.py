@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dpsweep.accounting.errors import BudgetRefused
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import refusal_text
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
     delta_text_rounded_up,
@@ -101,7 +102,7 @@ def test_a_charge_that_misses_by_little_is_not_refused_with_twice_the_same_numbe
     cost = Guarantee(epsilon=2.0000004, delta=1e-5)
     with pytest.raises(BudgetRefused) as refusal:
         charge_cost(ledger, "digits", plan="p", trials=["t"], cost=cost)
-    assert str(refusal.value) == (
+    assert refusal_text("digits", **refusal.value.facts) == (
         "This costs epsilon 2.0000004 at delta 1e-5; on digits epsilon 2.0000000 of 2 and delta 0.0001 of 0.0001 "
         "are left."
     )

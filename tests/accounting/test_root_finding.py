@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dpsweep.accounting.root_finding import first_within
+from dpsweep.accounting.profiles.privacy_profiles import first_within
 
 PRICES: dict[str, Callable[[int], float]] = {
     "reciprocal": lambda number: 1000 / number,

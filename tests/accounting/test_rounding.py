@@ -22,26 +22,31 @@ from dpsweep.accounting.events.build import (
     poisson_gaussian,
     repeat,
     to_json,
+    with_rounded_noise,
 )
-from dpsweep.accounting.events.rounded_noise import with_rounded_noise
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.events.types import RoundedNumberDpEvent
-from dpsweep.accounting.rounded_noise_price import (
+from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
+from dpsweep.accounting.profiles.rounded import (
     LOG_RATIO,
-    NEAR,
+    REACHES,
     SHARE,
     TAIL,
     epsilon_with_rounding,
     log_ratio_of_numbers,
 )
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    PoissonSelection,
+    PrivateSelection,
+    RandomStopping,
+    Threshold,
+)
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
+NEAR = REACHES[0]
 EPSILON, X, RARE, DELTA = 0.3, 0.05, 1e-3, 1e-9
 ONE = black_box(epsilon=EPSILON, delta=0.0, adjacency=ADD)
 RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 1000)
@@ -74,7 +79,8 @@ def _laws(x: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _winner(tries: Tries, law: np.ndarray) -> np.ndarray:
     """The law of the best try's score, and of no try: by the law of the largest of K."""
-    below = [tries.generating_function(min(1.0, float(top))) for top in np.append(0.0, np.cumsum(law))]
+    tops = np.minimum(1.0, np.append(0.0, np.cumsum(law)))
+    below = 1 - generating_function_rise(tries, tops, 1 - tops)
     return np.append(np.diff(below), below[0])
 
 
@@ -170,7 +176,7 @@ def test_numbers_of_all_runs_add_before_one_shift() -> None:
 
 def test_by_hand_for_few_and_for_many_numbers() -> None:
     assert log_ratio_of_numbers(1, NEAR, TAIL) == LOG_RATIO
-    assert epsilon_with_rounding(1, 1e-5, lambda delta: 1.0) == 1.0 + 2 * LOG_RATIO
+    assert 1.0 + 2 * LOG_RATIO <= epsilon_with_rounding(1, 1e-5, lambda delta: 1.0) < 1.0 + 2.01 * LOG_RATIO
     assert epsilon_with_rounding(0, 1e-5, lambda delta: delta) == 1e-5
     assert epsilon_with_rounding(10**9, 0.0, lambda delta: 1.0) == math.inf
     found = [log_ratio_of_numbers(10**power, NEAR, TAIL) for power in range(16)]

@@ -19,7 +19,7 @@ from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.rules import PrivateSelection
 from dpsweep.accounting.upper_bounds import quote_for_charge, upper_bound
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -123,4 +123,4 @@ def test_nothing_that_prices_a_charge_reads_what_others_say_a_price_is() -> None
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dpsweep")
     }
-    assert rooms == {"accountants", "errors", "events", "guarantee", "notation"}
+    assert rooms == {"accountants", "errors", "events", "guarantee"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -14,9 +15,12 @@ from dpsweep.accounting.accountants.approximate_dp import Theorem
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import Sampled, Worst
-from dpsweep.accounting.profiles.selection_envelope import BestOf, BestOfEach
+from dpsweep.accounting.profiles.privacy_profiles import Profile, Sampled, Worst
+from dpsweep.accounting.profiles.selection_envelope import BestOf
 from tests.accounting.finite import OUTCOMES, SLACK, Cube, Pairs, best, best_of_each, broken, probabilities
+
+Bound = Callable[[Any, Any], Profile]
+"""A profile of the best of so many tries, given that of one."""
 
 ORDERS = np.array([1.05, 1.3, 2.0, 3.0, 4.5, 8.0, 16.0, 40.0, 100.0])
 EPSILONS = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 1.7, 2.5, 4.0, 6.0])
@@ -88,17 +92,17 @@ def in_all_orders(pairs: Pairs) -> Iterator[Pairs]:
         yield Pairs(pairs.p[:, order], pairs.q[:, order])
 
 
-def above_the_envelope(pairs: Pairs, law: Tries, bound: type[BestOf] = BestOf) -> int:
+def above_the_envelope(pairs: Pairs, law: Tries, bound: Bound = BestOf) -> int:
     """How many deltas of the searches over these mechanisms, scored in all orders, are above their bounds."""
-    bounds = np.array([bound(inner=Exact(one), tries=law).delta(EPSILONS) for one in pairs])
+    bounds = np.array([bound(Exact(one), law).delta(EPSILONS) for one in pairs])
     chances = probabilities(law)
     return sum(broken(best(ordered, chances).delta(EPSILONS), bounds) for ordered in in_all_orders(pairs))
 
 
-def above_best_of_each(points: Sequence[Pairs], bound: type[BestOfEach] = BestOfEach, orderings: int = 100) -> int:
+def above_best_of_each(points: Sequence[Pairs], bound: Bound = BestOf, orderings: int = 100) -> int:
     """How many deltas of searches among these points, one run of each, are above their bounds."""
     profiles = [Dearest(tuple(map(Exact, one))) for one in zip(*points, strict=True)]
-    bounds = np.array([bound(inner=each, tries=EachPoint(count=len(points))).delta(EPSILONS) for each in profiles])
+    bounds = np.array([bound(each, EachPoint(count=len(points))).delta(EPSILONS) for each in profiles])
     return sum(broken(best_of_each(points, order).delta(EPSILONS), bounds) for order in range(orderings))
 
 

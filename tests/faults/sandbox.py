@@ -20,8 +20,10 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import mechanisms_with_counts
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
@@ -30,6 +32,7 @@ from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts, ver
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.content.sweep_table import read_sweep
+from dpsweep.sweeper.commands.one_sentence import MEANINGS
 from tests.faults import access_log
 from tests.faults.access_log import Look, Looks
 from tests.faults.syscalls import Fault, Stroke
@@ -168,7 +171,7 @@ class Sandbox:
         if not self.ledger.account_names():
             assert not looks, "records were looked at though no ledger says so"
             return
-        self.ledger.verify_and_count_entries()
+        verify_entries(self.ledger.chain)
         entries = self.ledger.statement("digits").entries
         assert entries[: len(self.entries)] == self.entries, "the ledger only grows"
         self.entries = entries
@@ -177,7 +180,7 @@ class Sandbox:
         if (plan := self.plan) is None:
             assert not looks
             return
-        self.ledger.verify_and_count_entries(tuple(chain_ends_in_receipts(self.folder.root)))
+        verify_entries(self.ledger.chain, tuple(chain_ends_in_receipts(self.folder.root)))
         verify_sweep_folder_and_describe(self.folder.root, self.ledger)
         self._check_charged(plan, looks)
         {EveryPoint: self._check_points, SecretDraw: self._check_tries}[search_class_for_plan(plan)](plan, looks)
@@ -193,7 +196,7 @@ class Sandbox:
         ((step, _),) = mechanisms_with_counts(point.event.training)
         taken = {look: sum(times for (*_, kind), times in looks.items() if kind is look) for look in Look}
         assert point.event.validation is not None
-        epsilon, delta = self.ledger.statement("digits").reserved_epsilon_and_delta
+        epsilon, delta = reserved_amounts(self.ledger.statement("digits"))
         for event, times in ((step, taken[Look.STEP]), (point.event.validation, taken[Look.SCORE])):
             if times:
                 cost = Rdp().epsilon(events.repeat(event, times), delta, plan.adjacency)
@@ -204,7 +207,7 @@ class Sandbox:
         attempts = self.ledger.statement("digits").attempts_of_plan(plan.id)
         for trial, attempt, _ in looks:
             assert attempt <= attempts.started[trial], f"attempt {attempt} at trial {trial} was never started"
-        assert attempts.number_of_spare_attempts >= 0, "more attempts were started than were paid for"
+        assert attempts.spares >= 0, "more attempts were started than were paid for"
 
     def _check_tries(self, plan: Plan, looks: Looks) -> None:
         """One charge, one start and one end, whatever happened; nothing ran but the stored draw, each try once."""
@@ -245,7 +248,7 @@ def sentence(done: Done, *codes: ExitCode) -> str:
     assert done.code in codes, done.err
     assert "Traceback" not in done.err
     *_, last, code = done.err.strip().splitlines()
-    assert code == f"(exit code {done.code}: {ExitCode(done.code).meaning})"
+    assert code == f"(exit code {done.code}: {MEANINGS[ExitCode(done.code)]})"
     return last
 
 

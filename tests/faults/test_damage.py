@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.interface import search_for_plan
 from tests.faults.sandbox import CHECKPOINTS, FAULTS, SWEEP, Sandbox, agree, alike, sentence
@@ -72,7 +73,7 @@ def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged
     assert done.code == ExitCode.DONE, done.err
     assert path.read_bytes() != whole
     assert searched.charges == 2
-    searched.ledger.verify_and_count_entries()
+    verify_entries(searched.ledger.chain)
 
 
 @pytest.mark.long

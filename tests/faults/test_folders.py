@@ -54,7 +54,7 @@ def refuse_unpaid(sandbox: Sandbox, plan: Plan, ledger: Ledger | None = None) ->
 def _points_are_paid(plan: Plan, attempts: Attempts, trained: set[tuple[str, int]]) -> None:
     for trial, attempt in trained:
         assert attempt <= attempts.started[trial], f"attempt {attempt} at trial {trial} was never started"
-    assert attempts.number_of_spare_attempts >= 0
+    assert attempts.spares >= 0
     for trial, count in Counter(trial for trial, _ in trained).items():
         assert count <= attempts.covered[trial]
 

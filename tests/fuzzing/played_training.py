@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.ledger.private_store import PRIVATE
-from dpsweep.accounting.records.step_log import Header, StepLog, resume_step_log
+from dpsweep.accounting.ledger.receipt import PRIVATE
+from dpsweep.accounting.records.step_log import Header, StepLog
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.session import Machine, TrialSession
@@ -80,15 +80,11 @@ class PlayedTraining:
         trial, receipt, place = session.trial, session.receipt, session.place
         chance = Random(f"{self.seed} {trial.id} {receipt.attempt} {receipt.resume}")
         fate, total = chance.choice(FATES), session.declaration.steps
-        log = (
-            resume_step_log(place, trial, receipt)
-            if receipt.resume
-            else StepLog.empty_for_attempt(place, trial, receipt.attempt)
-        )
+        log = StepLog.resume(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
         done = log.header.step if log.header else 0
         while done < total:
             interval = min(session.declaration.steps_between_checkpoints or total, total - done)
-            log = log.mark_steps_before_run(interval)
+            log = log.take(interval)
             self._look(session, Look.STEP, interval)
             done += interval
             if done < total:
@@ -103,7 +99,7 @@ class PlayedTraining:
         model = json.dumps(dict(trial.axes)).encode()
         (place.files / MODEL_FILE).write_bytes(model)
         if trial.event.validation is not None:
-            log = log.mark_score_before_measuring()
+            log = log.score()
             self._look(session, Look.SCORE, 1)
         results.write_final_result(
             session, _ended(session, blank, log, chance.randrange(SCORES), hashlib.sha256(model).hexdigest())
@@ -128,7 +124,7 @@ def _checkpoint(session: TrialSession, log: StepLog, step: int, steps: int) -> H
         charge=receipt.charge,
         step=step,
         steps=steps,
-        spent=log.number_of_spent_steps,
+        spent=log.spent,
         marked=log.marked,
     )
     header.write_checkpoint(session.place.files, f"{step} of {steps}".encode())
@@ -142,7 +138,7 @@ def _ended(session: TrialSession, blank: TrialResult, log: StepLog, score: int, 
         blank,
         status=Status.FINISHED,
         score={"value": value, "low": value / 2, "high": (1 + value) / 2},
-        event=events.to_json(events.repeat(step, log.number_of_spent_steps)),
+        event=events.to_json(events.repeat(step, log.spent)),
         steps=session.declaration.steps,
         model=model,
         released_counts=(100.0 * value, 100.0 * (1 - value)),

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.chain.hash_chain import Entry
-from dpsweep.accounting.durable_files import FORMAT
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.files import FORMAT
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.mirror import KnownPlace
-from dpsweep.accounting.ledger.private_store import LAST_FOLDER_FILE, LAUNCH_FILE, PrivateStore
-from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.ledger.receipt import LAUNCH_FILE, RECEIPT_FILE, PrivateStore, Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
-from dpsweep.accounting.records.sweep_folder import LIVE_PAGE
+from dpsweep.accounting.records.sweep_folder import LAST_FOLDER_FILE, LIVE_PAGE, LastFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
@@ -190,14 +189,14 @@ KINDS: Mapping[str, StoredKind] = {
     "last folder": StoredKind(
         file=LAST_FOLDER_FILE,
         examples=lambda: ({"folder": "/sweeps/digits/p", "finished": True},),
-        read=lambda path: PrivateStore(root=path.parent).last_folder(),
+        read=lambda path: LastFolder.read(PrivateStore(root=path.parent)),
         write=asdict,
         strict=True,
     ),
     "launch": StoredKind(
         file=LAUNCH_FILE,
         examples=lambda: ({"nonce": "1" * 32, "next": "2" * 32},),
-        read=lambda path: PrivateStore(root=path.parent)._read_nonces(),
+        read=lambda path: PrivateStore(root=path.parent)._nonces(),
         write=dict,
     ),
     "proposals": StoredKind(

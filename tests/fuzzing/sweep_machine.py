@@ -149,7 +149,7 @@ class Sweeps(RuleBasedStateMachine):
         account, ledger = self.world.desk.plan.account, self.world.ledger
         if account in ledger.account_names():
             budget = ledger.statement(account).budget
-            ledger.record_outside_cost(account, replace(budget, epsilon=epsilon, delta=1e-6), "by hand")
+            ledger.charge_outside(account, replace(budget, epsilon=epsilon, delta=1e-6), "by hand")
 
     @invariant()
     def holds(self) -> None:

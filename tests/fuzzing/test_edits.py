@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.durable_files import WORD
+from dpsweep.accounting.codec import WORD
 from dpsweep.sweeper.searches.admission import Retry
 from tests.fuzzing import commands
 from tests.fuzzing.mutations import at, near, of_another_type, without, written

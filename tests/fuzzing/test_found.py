@@ -73,6 +73,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "proposals by name": ("proposals", {"plan": "7beb1ecff388", "proposals": {}}),
     "half a point": ("proposals", {"plan": "7beb1ecff388", "proposals": [0.5]}),
     "a launch that is a list": ("launch", {"nonce": ["1" * 32]}),
+    "a launch that is an empty text": ("launch", ""),
     "a launch without end": ("launch", {"nonce": DEEP}),
     "a place without a ledger": ("place", {"place": "ledger", "identity": math.inf}),
     "a place without end": ("place", {"place": DEEP, "identity": "a" * 32}),

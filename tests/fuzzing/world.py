@@ -22,9 +22,9 @@ from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.released_files import COVERED
-from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts, verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.interface import search_class_for_plan
@@ -128,7 +128,7 @@ class World:
         if account not in self.ledger.account_names():
             assert not looked, "records were looked at before an account was open"
             return
-        self.ledger.verify_and_count_entries()
+        verify_entries(self.ledger.chain)
         statement = self.ledger.statement(account)
         assert statement.entries[: len(self.entries)] == self.entries, "the ledger only grows"
         self.entries = statement.entries
@@ -147,7 +147,7 @@ class World:
     def _check_looks(self, attempts: Attempts) -> None:
         plan, looked = self.desk.plan, looks(self.desk.outside / "looks")
         point = plan.trials[0]
-        most = {Look.STEP: number_of_priced_steps(point), Look.SCORE: 1}
+        most = {Look.STEP: point.priced_steps, Look.SCORE: 1}
         for (trial, attempt, look), times in looked.items():
             assert times <= most[look], f"attempt {attempt} at trial {trial}: {times} looks of kind {look}"
         trained = {(trial, attempt) for trial, attempt, _ in looked}
@@ -159,7 +159,7 @@ class World:
             return
         for trial, attempt in trained:
             assert attempt <= attempts.started[trial], f"attempt {attempt} at trial {trial} was never started"
-        assert attempts.number_of_spare_attempts >= 0, "more attempts were started than were paid for"
+        assert attempts.spares >= 0, "more attempts were started than were paid for"
         free = sum(body.spares for body in attempts.bodies)
         counts = Counter(trial for trial, _ in trained)
         assert sum(max(0, count - attempts.covered[trial]) for trial, count in counts.items()) <= free
@@ -210,7 +210,7 @@ class World:
         It says how many results there are, so whoever takes one away is found by that. A refusal is one sentence.
         """
         try:
-            self.ledger.verify_and_count_entries(tuple(chain_ends_in_receipts(folder)))
+            verify_entries(self.ledger.chain, tuple(chain_ends_in_receipts(folder)))
             return verify_sweep_folder_and_describe(folder, self.ledger)
         except DpsweepError as refusal:
             assert str(refusal).strip(), "a refusal says why"

@@ -13,13 +13,16 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.ledger.data_fingerprint import known_data
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts, verify_sweep_folder_and_describe
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.sections import read_sweep_command_line
@@ -72,7 +75,7 @@ def checked(do: Callable[[], object]) -> DpsweepError | None:
 def used(folder: Path, ledger_path: Path, *, pages: bool = False) -> None:
     """All that a curator may do with a folder; pages, which take a second each, only where asked."""
     ledger = Ledger(ledger_path)
-    checked(lambda: ledger.verify_and_count_entries(list(chain_ends_in_receipts(folder))))
+    checked(lambda: verify_entries(ledger.chain, list(chain_ends_in_receipts(folder))))
     checked(lambda: verify_sweep_folder_and_describe(folder, ledger))
     if pages:
         for write in (write_report, write_release, write_release_and_export):
@@ -148,7 +151,7 @@ def test_a_number_beyond_every_record_is_refused(
     tried(tmp_path, "composition", name, put(json.loads(path.read_text()), place, value))
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with pytest.raises(DpsweepError, match=r"it lost lines|score\.value=inf"):
-        ledger.verify_and_count_entries(list(chain_ends_in_receipts(tmp_path / "sweep")))
+        verify_entries(ledger.chain, list(chain_ends_in_receipts(tmp_path / "sweep")))
         verify_sweep_folder_and_describe(tmp_path / "sweep", ledger)
 
 
@@ -186,9 +189,9 @@ def replacing(seq: int, column: str, text: str) -> Callable[[dict[str, Any]], No
 
 def read(ledger: Ledger, folder: Path) -> None:
     """All that is read from a ledger."""
-    checked(ledger.verify_and_count_entries)
+    checked(partial(verify_entries, ledger.chain))
     checked(lambda: [ledger.statement(name) for name in ledger.account_names()])
-    checked(ledger.account_and_fingerprint_pairs)
+    checked(lambda: known_data(ledger))
     checked(lambda: verify_sweep_folder_and_describe(folder, ledger))
     checked(lambda: compose_page(folder, ledger))
 
@@ -216,7 +219,7 @@ def test_a_charge_that_gives_back_is_no_charge(tmp_path: Path) -> None:
             line["body"] = json.dumps(body | {"takes": {name: f"-{amount}" for name, amount in body["takes"].items()}})
 
     forge(tmp_path / "ledger.sqlite", SQL, {}, edit)
-    refusal = checked(Ledger(tmp_path / "ledger.sqlite").verify_and_count_entries)
+    refusal = checked(partial(verify_entries, Ledger(tmp_path / "ledger.sqlite").chain))
     assert refusal is not None
     assert refusal.exit_code is ExitCode.LEDGER_DAMAGED
 

@@ -16,7 +16,12 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.entry_points import (
+from dpsweep.accounting.stored_names.stored_classes import (
+    build_from_stored_form,
+    find_user_classes_and_scripts,
+    stored_form_of_config_part,
+)
+from dpsweep.accounting.stored_names.tags import (
     AUDITS,
     EXTRACTORS,
     FORMATS,
@@ -24,11 +29,6 @@ from dpsweep.accounting.stored_names.entry_points import (
     import_path_of_registered_part,
     load_registered_part,
     registered_part_names,
-)
-from dpsweep.accounting.stored_names.stored_classes import (
-    build_from_stored_form,
-    find_user_classes_and_scripts,
-    stored_form_of_config_part,
 )
 from tests.distributions import installed, write_distribution
 from tests.randomized import TRAINS

@@ -109,7 +109,9 @@ def test_no_file_runs_what_it_names(program: Program, folder: Path, keys: Mappin
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stderr
     assert nothing_ran(folder)
-    assert REFUSED in done.stderr or done.stderr.startswith(("Expected tuning", "Expected model=")), done.stderr
+    assert REFUSED in done.stderr or done.stderr.startswith(("Expected tuning", "Expected rule=", "Expected model=")), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("key", ["model", "update", "encoder", "script"])

@@ -77,9 +77,10 @@ def test_every_file_that_it_names_exists(path: str) -> None:
 
 def test_every_rule_of_the_configuration_is_on_the_page() -> None:
     rules = [yaml.safe_load(path.read_text()).get("_target_", "") for path in (ROOT / "conf/tuning").glob("*.yaml")]
-    spoken = {"noisy_max": "noisy maximum", "public_data": "public"}
-    for module in {target.split(".")[-2] for target in rules if target}:
-        assert f"\n| {spoken.get(module, module.replace('_', ' '))} |" in PAGE
+    spoken = {"noisy max": "noisy maximum", "poisson selection": "private selection"}
+    for name in {target.rpartition(".")[2] for target in rules if target}:
+        words = re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
+        assert f"\n| {spoken.get(words, words)} |" in PAGE
 
 
 def test_every_accountant_of_the_configuration_is_on_the_page() -> None:

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from dpsweep.accounting import Adjacency, Rdp
-from dpsweep.accounting.events.build import DpEvent, compose, poisson_gaussian, repeat
-from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
+from dpsweep.accounting.events.build import DpEvent, compose, poisson_gaussian, repeat, runs_on_shared_batches
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.sweeper.trial.blocks import MOST
 from dpsweep.trainers.engines.auto import Auto

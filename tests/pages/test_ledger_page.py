@@ -10,11 +10,13 @@ import pytest
 import yaml
 
 from dpsweep.accounting import PlanEvent, Pld, poisson_gaussian, repeat
-from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import DIVERGENCE, RenyiFilter
+from dpsweep.accounting.ledger.composition_policy import DIVERGENCE
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.sweeper.commands.budget import VERBS
+from dpsweep.sweeper.commands.one_sentence import MEANINGS
 from tests.charges import charge_cost
 from tests.databases import Server
 
@@ -75,7 +77,7 @@ def test_every_setting_of_the_page_exists() -> None:
 def test_the_exit_codes_of_the_page_are_the_programs() -> None:
     table = PAGE.partition("## Exit codes")[2]
     assert re.findall(r"^\| (\d+) \| (.*) \|$", table, re.MULTILINE) == [
-        (str(code.value), code.meaning) for code in ExitCode
+        (str(code.value), meaning) for code, meaning in MEANINGS.items()
     ]
 
 
@@ -88,7 +90,7 @@ def test_the_role_of_the_page_adds_lines_and_can_do_nothing_else(server: Server)
     ledger = Ledger(server.address(schema, f"{schema}_role"))
     charge_cost(ledger, "digits", plan="p", trials=["a"], cost=ONE, record={"reason": "plan"})
     ledger.open_account("mnist", Guarantee(epsilon=10.0, delta=1e-4))
-    assert ledger.verify_and_count_entries() == 3
+    assert verify_entries(ledger.chain) == 3
     for forbidden in (*place.unguard, "UPDATE entries SET plan = 'q'", "DELETE FROM entries", "DROP TABLE entries"):
         with (
             closing(server.connect(schema, f"{schema}_role")) as connection,

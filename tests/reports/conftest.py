@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 import yaml
@@ -21,8 +19,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, mechanisms_with_counts
 from dpsweep.accounting.events.types import canonical_text
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
@@ -30,8 +27,8 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.selection.rules import RULES, Composition
 from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.exhibits import prices
 from dpsweep.reports.pages.curator_page import write_report
@@ -39,7 +36,7 @@ from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_fa
 from tests.charges import charge_event, start_attempts
 
 _PRICES: dict[tuple[Any, ...], tuple[prices.Price, ...]] = {}
-RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
+RULE = {"_target_": "dpsweep.accounting.selection.rules.Composition"}
 COUNTS_STD = 9.0
 STEPS = 80
 LRS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -267,15 +264,15 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
     if status is Status.FINISHED:
         (folder / "trials" / trial.id / MODEL_FILE).write_text(f"weights of point {place}")
     ended = Ended(trial=trial.id, attempt=1, resume=0, realised={"status": status.value})
-    ledger.record_ended_attempts(plan.account, plan=plan.id, ended=[ended])
+    ledger.end(plan.account, plan=plan.id, ended=[ended])
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnlyWinner(Composition):
     """A rule that pays for everything and hides every loser."""
 
-    name: str = "only_winner"
-    discloses: frozenset[Disclosure] = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
+    name: ClassVar[str] = "only_winner"
+    discloses: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
 
 
 @pytest.fixture
@@ -287,10 +284,7 @@ def sweep_of(tmp_path: Path) -> Callable[..., Made]:
 @pytest.fixture
 def only_winner(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The configuration of a rule that hides losers."""
-    module = ModuleType("rules_of_this_test")
-    module.OnlyWinner = OnlyWinner  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(tags.HOMES, "only_winner", f"{module.__name__}.OnlyWinner")
+    monkeypatch.setitem(cast("dict[str, Any]", RULES), "only_winner", OnlyWinner)
     monkeypatch.setitem(tags.FAMILY_OF, "only_winner", "rule")
     return {"kind": "only_winner"}
 

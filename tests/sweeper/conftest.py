@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from tests.sweeper.search_programs import (
     Compose,

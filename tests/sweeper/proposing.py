@@ -27,7 +27,7 @@ def run(here: Place, work: RunQueue, runs: Sequence[Trial], fate: float | str | 
     for receipt, trial in zip(work.log.start_and_issue_receipts(runs), runs, strict=True):
         folder = here.folder.trial_folder(trial.id)
         receipt.write(folder)
-        Receipt.claim_from_folder(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
+        Receipt.claim(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         if fate is not None:
             result_of(trial, fate, receipt.attempt).write(folder)
     work.log.record_ended_attempts()

@@ -118,7 +118,7 @@ def finish(log: HiddenSearchLog, fates: Mapping[int, float | str | None], last: 
 def _train(log: HiddenSearchLog, trial: Trial, receipt: Receipt, fate: float | str | None, records: int = 100) -> None:
     folder = log.sweep_folder.trial_folder(trial.id)
     receipt.write(folder)
-    Receipt.claim_from_folder(folder, log.sweep_folder.private_store, plan=log.search.plan.id, trial=trial.id)
+    Receipt.claim(folder, log.sweep_folder.private_store, plan=log.search.plan.id, trial=trial.id)
     if fate is not None:
         (folder / MODEL_FILE).write_text(f"trained at {dict(trial.axes)}")
         result_of(trial, fate, receipt.attempt, records).write(folder)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from dpsweep.accounting.events.build import PlanEvent, repeat
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, can_attempt_resume, resume_step_log, steps_spent_by_attempt
+from dpsweep.accounting.records.step_log import StepLog
+from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
@@ -88,9 +89,9 @@ class Attempt:
         receipt = self.receipt(resume)
         receipt.write(self.place)
         steps = (
-            resume_step_log(both(self.place), self.trial, receipt)
+            StepLog.resume(both(self.place), self.trial, receipt)
             if resume
-            else StepLog.empty_for_attempt(both(self.place), self.trial, 1)
+            else StepLog.begin(both(self.place), self.trial, 1)
         )
         model = model or fresh_model(resume)
         outcome = train(
@@ -108,11 +109,11 @@ class Attempt:
 
     @property
     def spent(self) -> int:
-        return steps_spent_by_attempt(both(self.place), self.trial, 1)
+        return steps_spent(both(self.place), self.trial, 1)
 
     @property
     def resumable(self) -> bool:
-        return can_attempt_resume(both(self.place), self.trial, 1)
+        return can_resume(both(self.place), self.trial, 1)
 
     @property
     def checkpoint(self) -> Path:

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.durable_files import make_folder_and_missing_parents, remove_stale_temporary_files
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, mode_with_group
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.files import remove_stale_temporary_files
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.data.arrays import (
     are_bytes_within_bounds,
     check_features_are_finite_of_shape,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsweep.accounting.rounded_noise_price import NEVER
+from dpsweep.accounting.events.build import NEVER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -223,7 +223,7 @@ class RandomAllocation(Shuffle):
 
     *Guarantee*: each record's step of an epoch is uniform, independent of all other records, and not released. Under
     REPLACE_ONE no amplification is known, and the price is that of `Shuffle`.
-    Source: Feldman and Shenfeld 2025; `accounting/accountants/random_allocation.py` has the bound.
+    Source: Feldman and Shenfeld 2025; `accounting/profiles/random_allocation.py` has the bound.
     """
 
     works: ClassVar[tuple[str, ...]] = ("feldman2025privacy",)

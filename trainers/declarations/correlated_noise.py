@@ -96,7 +96,7 @@ class _Bands:
         positive_int("bands", self.bands)
         if self.coefficients is None:
             return
-        values = tuple(require_finite_number("coefficients", value) for value in self.coefficients)
+        values = tuple(float(require_finite_number("coefficients", value)) for value in self.coefficients)
         object.__setattr__(self, "coefficients", values)
         if len(values) != self.bands or values[0] <= 0:
             raise ValueError(f"Expected coefficients={list(values)} to be bands={self.bands}, the first above 0.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpsweep.accounting.validation import decay_rate, positive
+from dpsweep.accounting.validation import below_one, positive
 from dpsweep.trainers.data.records import IGNORED
 from dpsweep.trainers.user_modules import is_of_users_own_class
 
@@ -75,7 +75,7 @@ class CrossEntropy(Loss):
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        decay_rate("loss.label_smoothing", self.label_smoothing)
+        below_one("loss.label_smoothing", self.label_smoothing)
         if self.class_weights is None:
             return
         if isinstance(self.class_weights, str) or not isinstance(self.class_weights, Sequence):

@@ -28,9 +28,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from dpsweep.accounting.durable_files import make_folder_and_missing_parents
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, mode_with_group
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.data.arrays_on_disk import write_recomputable_file
 from dpsweep.trainers.data.records import FeatureRows
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX

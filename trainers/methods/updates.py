@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from dpsweep.accounting.validation import decay_rate, positive
+from dpsweep.accounting.validation import below_one, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.user_modules import error_as_one_line, is_of_users_own_class
 
@@ -79,7 +79,7 @@ class Momentum(Update[Velocity]):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        decay_rate("momentum", self.momentum)
+        below_one("momentum", self.momentum)
 
     def start(self, weights: Tensor) -> Velocity:
         """Velocity 0."""
@@ -112,8 +112,8 @@ class _BothMoments(Update[Moments]):
     beta2: float = 0.999
 
     def __post_init__(self) -> None:
-        decay_rate("beta1", self.beta1)
-        decay_rate("beta2", self.beta2)
+        below_one("beta1", self.beta1)
+        below_one("beta2", self.beta2)
 
     def start(self, weights: Tensor) -> Moments:
         """Both averages at 0."""
@@ -197,7 +197,7 @@ class AdamWithoutSecondMoments(Update[FirstMoment]):
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        decay_rate("beta1", self.beta1)
+        below_one("beta1", self.beta1)
         positive("eps", self.eps)
 
     def start(self, weights: Tensor) -> FirstMoment:

@@ -32,8 +32,7 @@ from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.ledger.private_store import PRIVATE
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import PRIVATE, is_session_claimed
 from dpsweep.accounting.printing import print_error
 from dpsweep.trainers.scripts import handover_files as names
 from dpsweep.trainers.scripts.handover_files import Handover, StepJournal, require_valid_predictions
@@ -237,7 +236,7 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
         )
     path = Path(path)
     given = Handover.read(path)
-    if not Receipt.is_session_claimed(Path(given.record), given.attempt, given.resume):
+    if not is_session_claimed(Path(given.record), given.attempt, given.resume):
         raise NoReceipt(f"Expected attempt {given.attempt} at trial {given.trial} to be claimed: nothing trains.")
     try:
         taken = Path(given.record, f"script-{given.attempt}-{given.resume}")  # not beside `path`, which can be copied

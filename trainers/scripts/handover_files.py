@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
+from dpsweep.accounting.ledger.receipt import PRIVATE, TrialPlace
 from dpsweep.accounting.records.step_log import Header, StepLog, read_checkpoint_file
 from dpsweep.accounting.validation import DAMAGE
 
@@ -138,7 +138,7 @@ class StepJournal:
         if self.done < self.allowed:
             return
         stretch = _steps_in_stretch(self.handover.every, self.handover.steps - self.done)
-        self.log = self.log.mark_steps_before_run(stretch)
+        self.log = self.log.take(stretch)
         self.allowed += stretch
 
     def count_step_and_say_if_stretch_over(self) -> bool:

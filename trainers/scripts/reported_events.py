@@ -13,17 +13,17 @@ from dpsweep.accounting.errors import ContractBroken, UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     are_same_events,
+    as_fixed_batch_step,
+    as_gaussian_step,
     compose,
     leaves_with_counts,
     non_private,
     number_of_steps,
     poisson_gaussian,
-    rate_and_noise_of_gaussian_step_or_none,
     repeat,
-    size_records_and_noise_of_fixed_step,
 )
 from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
-from dpsweep.accounting.events.types import event_name_for_sentence
+from dpsweep.accounting.events.types import event_name
 
 
 def _is_opacus_accountant_or_engine(value: Any) -> bool:
@@ -112,17 +112,17 @@ def check_reported_event(reported: DpEvent, declared: DpEvent, *, steps: int, ta
 def _costs_no_more_than_declared(one: DpEvent, declared: DpEvent) -> bool:
     if are_same_events(declared, non_private()):
         return True
-    fixed, other = size_records_and_noise_of_fixed_step(one), size_records_and_noise_of_fixed_step(declared)
+    fixed, other = as_fixed_batch_step(one), as_fixed_batch_step(declared)
     if fixed is not None and other is not None:
         return 0 <= fixed[0] * other[1] <= other[0] * fixed[1] and fixed[2] >= other[2]
-    step, limit = rate_and_noise_of_gaussian_step_or_none(one), rate_and_noise_of_gaussian_step_or_none(declared)
+    step, limit = as_gaussian_step(one), as_gaussian_step(declared)
     return step is not None and limit is not None and 0 <= step[0] <= limit[0] and step[1] >= limit[1]
 
 
 def _step_in_words(event: DpEvent) -> str:
     """A step for a message, with its exact numbers: the curator compares them with those of the script."""
-    if (fixed := size_records_and_noise_of_fixed_step(event)) is not None:
+    if (fixed := as_fixed_batch_step(event)) is not None:
         return f"batch size {fixed[0]} of {fixed[1]} records and noise multiplier {fixed[2]!r}"
-    if (step := rate_and_noise_of_gaussian_step_or_none(event)) is not None:
+    if (step := as_gaussian_step(event)) is not None:
         return f"sampling rate {step[0]!r} and noise multiplier {step[1]!r}"
-    return event_name_for_sentence(event)
+    return event_name(event)

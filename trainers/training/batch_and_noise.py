@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpsweep.accounting.events.build import rate_and_noise_of_gaussian_step_or_none
+from dpsweep.accounting.events.build import as_gaussian_step
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.places import draw_rows_of_places, number_of_places
 from dpsweep.trainers.declarations.correlated_noise import row_stds
@@ -85,9 +85,7 @@ class BatchAndNoise:
     ) -> BatchAndNoise:
         """For runs with these streams and the sampler of `run`; adjacent runs may have the same streams."""
         owners = tuple((stream, len(list(rows))) for stream, rows in groupby(streams))
-        step = rate_and_noise_of_gaussian_step_or_none(
-            run.sampler.event_per_period(records=run.train_records, noise_multiplier=1.0)
-        )
+        step = as_gaussian_step(run.sampler.event_per_period(records=run.train_records, noise_multiplier=1.0))
         full_batch = step is not None and step[0] == 1.0 and run.steps_per_period == 1
         # full batches are equal in all runs, without sharing any randomness
         common = share or full_batch or len(streams) == 1

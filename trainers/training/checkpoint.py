@@ -52,7 +52,7 @@ class TrialJournal:
     def mark_next_interval(self, missing: int) -> int:
         """Marks the next interval; raises `ContractBroken` if it was not priced or cannot be marked."""
         interval = missing if self.every is None else min(self.every, missing)
-        self.steps = self.steps.mark_steps_before_run(interval)
+        self.steps = self.steps.take(interval)
         return interval
 
     def save_progress(self, progress: Progress) -> None:
@@ -66,7 +66,7 @@ class TrialJournal:
 
     def mark_private_score(self) -> None:
         """Marks that a private score is about to be measured."""
-        self.steps = self.steps.mark_score_before_measuring()
+        self.steps = self.steps.score()
 
 
 def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:
@@ -90,7 +90,7 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
     header, state = steps.read_checkpoint()
     saved = torch.load(io.BytesIO(state), map_location=device, weights_only=True)
     ran = Counter(dict(leaves_with_counts(from_json(json.loads(saved["ran"])))))
-    ran[run.event_of_one_period] += -(-(steps.number_of_spent_steps - header.spent) // run.steps_per_period)
+    ran[run.event_of_one_period] += -(-(steps.spent - header.spent) // run.steps_per_period)
     return Progress(
         weights=saved["weights"],
         average=saved.get("average"),

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from dpsweep.accounting.durable_files import call_for_each
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, repeat
+from dpsweep.accounting.files import call_for_each
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.declarations.batch_sampling import check_steps_are_whole_periods, number_of_parts

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from dpsweep.accounting.events.build import DpEvent, compose, repeat
-from dpsweep.accounting.events.rounded_noise import with_rounded_noise
+from dpsweep.accounting.events.build import DpEvent, compose, repeat, with_rounded_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, non_negative, positive_int
 from dpsweep.trainers.data.places import most_units

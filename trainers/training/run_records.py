@@ -20,6 +20,7 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.records.card import SEALED
+from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES
 from dpsweep.accounting.selection.interface import Use
 from dpsweep.trainers.data.doors import open_records, refuse_records
 from dpsweep.trainers.data.interface import nominal_units
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from dpsweep.accounting.ledger.private_store import PrivateStore
-    from dpsweep.accounting.ledger.session import Session
+    from dpsweep.accounting.ledger.receipt import PrivateStore, Session
     from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
@@ -69,7 +69,7 @@ class RecordStore:
     @property
     def record_hashes(self) -> Path | None:
         """The folder of the hashes of records on disk."""
-        return None if self.private is None else self.private.record_hashes_folder
+        return None if self.private is None else self.private.shared_folder(RECORD_HASHES)
 
     @property
     def features(self) -> FeatureCache | None:
@@ -79,7 +79,7 @@ class RecordStore:
         if self.private is None or self.device is None:
             return None
         shown = {} if self.on_rows is None else {"on_rows": self.on_rows}
-        return FeatureCache(root=self.private.features_folder, device=self.device, **shown)
+        return FeatureCache(root=self.private.shared_folder(FEATURES), device=self.device, **shown)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

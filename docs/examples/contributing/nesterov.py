@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.validation import decay_rate
+from dpsweep.accounting.validation import below_one
 from dpsweep.trainers.methods.updates import Update, Velocity
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Nesterov(Update[Velocity]):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        decay_rate("momentum", self.momentum)
+        below_one("momentum", self.momentum)
 
     def start(self, weights: Tensor) -> Velocity:
         """At rest."""

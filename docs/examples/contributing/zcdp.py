@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.types import event_name_for_sentence
+from dpsweep.accounting.events.types import event_name
 from dpsweep.accounting.guarantee import Adjacency
 
 
@@ -32,14 +32,10 @@ class Zcdp:
         check_delta(delta)
         steps, others = gaussian_part(event, adjacency)
         if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(others[0][0])}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name(others[0][0])}.")
         if any(step.noise_multiplier == 0 for step in steps):
             return math.inf
         if steps and adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no proven bound under {Adjacency(adjacency).value}.")
         rho = sum(step.count / (2 * step.noise_multiplier**2) for step in steps)
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
-
-    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """Concentrated privacy bounds from above only."""
-        return 0.0

@@ -104,7 +104,7 @@ class RegisteredConfigurations(SearchPathPlugin):
         folders = [Path(one.path) for one in search_path.get_path() if one.provider == "main"]
         if not any(folder.name == "conf" for folder in folders):
             return
-        from dpsweep.accounting.stored_names.entry_points import CONF, distributions_with_config_folders
+        from dpsweep.accounting.stored_names.tags import CONF, distributions_with_config_folders
 
         if CONF in folders:
             for distribution, folder in distributions_with_config_folders():

@@ -34,6 +34,7 @@ from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
 from dpsweep.accounting.events.trial_counts import Poisson
 from dpsweep.accounting.events.types import PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.forced_epsilon import lower_bound_of_accountant
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
 from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLACE, dpsgd
 from tests.accounting.library_events import to_dp_accounting
@@ -82,7 +83,7 @@ def test_every_kind_of_event_is_priced_or_refused(accountant: Accountant, adjace
     twice = accountant.epsilon(repeat(event, 2), 1e-5, adjacency)
     assert price < twice
     assert twice == accountant.epsilon(compose([event, event]), 1e-5, adjacency), "splitting a row changes nothing"
-    assert accountant.lower(event, 1e-5, adjacency) <= price
+    assert lower_bound_of_accountant(accountant, event, 1e-5, adjacency) <= price
     assert accountant.epsilon(from_json(to_json(event)), 1e-5, adjacency) == price
 
 
@@ -221,5 +222,5 @@ def test_a_delta_that_is_no_probability_is_refused(accountant: Accountant, delta
 @every_accountant
 def test_the_lower_bound_is_below_every_upper_bound(accountant: Accountant) -> None:
     for event in (dpsgd(1000), dpsgd(500, 3.0), repeat(gaussian(noise_multiplier=4.0), 7)):
-        lower = accountant.lower(event, 1e-5, ADD)
+        lower = lower_bound_of_accountant(accountant, event, 1e-5, ADD)
         assert lower <= min(other.epsilon(event, 1e-5, ADD) for other in (Rdp(), Pld(), Prv()))

@@ -20,7 +20,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import Threshold
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 RUN = gaussian(noise_multiplier=4.0)

@@ -14,14 +14,15 @@ import pytest
 
 from dpsweep.accounting.accountants import approximate_dp as claims
 from dpsweep.accounting.accountants import renyi_curves as renyi
-from dpsweep.accounting.accountants.rdp import noisy_max_epsilon
+from dpsweep.accounting.accountants.interface import noisy_max_epsilon
 from dpsweep.accounting.events.build import above_threshold, best_of_tries, noisy_max, random_stopping
 from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
 from dpsweep.accounting.profiles import selection_envelope as envelope
 from dpsweep.accounting.profiles.privacy_profiles import Worst, mixture_profile
 from dpsweep.accounting.profiles.selection_envelope import BestOf
-from dpsweep.accounting.selection.subsampled import TrainOn
+from dpsweep.accounting.selection.rules import TrainOn
 from tests.accounting.finite import (
     OUTCOMES,
     TAIL,
@@ -58,7 +59,7 @@ CAPPED = [
     Capped(tries=LAWS[2], limit=4),
     Capped(tries=LAWS[5], limit=30),
     Capped(tries=POISSONS[2], limit=7),
-    Stopping(gamma=0.1, limit=12),
+    Capped(tries=NegativeBinomial(eta=1.0, gamma=0.1), limit=12),
 ]
 
 SIZES = [pytest.param(1, id="some"), pytest.param(25, id="many", marks=pytest.mark.long)]
@@ -88,7 +89,9 @@ def test_the_laws_are_those_that_are_drawn_and_priced() -> None:
         chances = probabilities(law)
         assert chances.sum() == pytest.approx(1, abs=TAIL * 10)
         assert chances @ np.arange(len(chances)) == pytest.approx(law.mean, rel=1e-9)
-        assert chances @ 0.7 ** np.arange(len(chances)) == pytest.approx(law.generating_function(0.7), rel=1e-9)
+        assert chances @ 0.7 ** np.arange(len(chances)) == pytest.approx(
+            1 - generating_function_rise(law, 0.7, 0.3), rel=1e-9
+        )
 
 
 def test_the_oracles_divergences_are_right() -> None:

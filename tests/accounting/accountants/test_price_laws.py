@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dpsweep.accounting.accountants.interface import Accountant, plan_epsilon
+from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Conversion, Rdp
@@ -32,6 +32,8 @@ from dpsweep.accounting.events.build import (
     worst_of_events,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
+from dpsweep.accounting.upper_bounds import upper_bound
 from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLACE, dpsgd
 
 
@@ -147,7 +149,7 @@ def test_no_upper_bound_is_no_lower_bound() -> None:
     """Hardly any noise at all: the distribution runs off its grid, and what is lost is finite."""
     event = repeat(gaussian(noise_multiplier=0.001), 30)
     assert Pld().epsilon(event, 1e-5, ADD) == math.inf
-    assert Pld().lower(event, 1e-5, ADD) == 0
+    assert forced_epsilon(event, 1e-5, ADD) == 0
     assert math.isfinite(Rdp().epsilon(event, 1e-5, ADD))
 
 
@@ -175,7 +177,7 @@ def test_bounds_that_nobody_proved_are_refused() -> None:
 def test_a_plan_costs_its_larger_population() -> None:
     training, scores = dpsgd(100), repeat(gaussian(noise_multiplier=1.0), 10)
     alone = {part: Pld().epsilon(event, 1e-5, ADD) for part, event in (("t", training), ("s", scores))}
-    together = plan_epsilon(Pld(), PlanEvent(training=training, validation=scores), 1e-5, ADD)
+    together = upper_bound(PlanEvent(training=training, validation=scores), 1e-5, ADD)
     assert together == max(alone.values()) == alone["s"] > alone["t"]
 
 

@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsweep.accounting.accountants.pld import ComposedProfile, EqualMechanisms, Pld
+from dpsweep.accounting.accountants.pld import Pld, composed_losses
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
@@ -27,10 +27,10 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_by_losses, forced_epsilon
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.profiles.privacy_loss import directions_of_poisson_step
-from dpsweep.accounting.upper_bounds import ATTACK
+from dpsweep.accounting.pricing.panel import ATTACK, Panel
+from dpsweep.accounting.profiles.privacy_loss import poisson_step
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 BOTH = (ADD, REPLACE)
@@ -77,7 +77,7 @@ def exact_delta_of_two_steps(one: tuple[float, float], other: tuple[float, float
     x = np.linspace(-15 * noise, 1 + 15 * noise, 40_001)
     ratio = np.log1p(rate * np.expm1((2 * x - 1) / (2 * noise**2)))
     plain = np.exp(-(x**2) / (2 * noise**2)) / math.sqrt(2 * math.pi) / noise
-    removed, added = directions_of_poisson_step(*other, ADD)
+    removed, added = poisson_step(*other, ADD)
     return max(
         np.trapezoid(plain * np.exp(ratio) * removed.curve(epsilon - ratio), x),
         np.trapezoid(plain * added.curve(epsilon + ratio), x),
@@ -91,7 +91,7 @@ CASES = list(itertools.product((0.3, 1.0, 7.0, 50.0), (1, 20, 1000, 20_000), (1e
 def test_a_composition_of_gaussians_is_its_closed_form(
     noise: float, steps: int, delta: float, adjacency: Adjacency
 ) -> None:
-    lower = Pld().lower(repeat(gaussian(noise_multiplier=noise), steps), delta, adjacency)
+    lower = forced_epsilon(repeat(gaussian(noise_multiplier=noise), steps), delta, adjacency)
     mu = (2 if adjacency is REPLACE else 1) * math.sqrt(steps) / noise
     if lower == 0:
         assert exact_gaussian_delta(mu, 2e-9) < delta or exact_gaussian_delta(mu, 8000) > delta
@@ -113,9 +113,8 @@ def test_a_composition_of_gaussians_is_its_closed_form(
 )
 def test_the_grid_forces_no_more_than_the_closed_form(noise: float, steps: int, delta: float, interval: float) -> None:
     """Gaussian steps put on a grid one by one, as sampled steps are."""
-    step = EqualMechanisms.from_hockey_stick_curves(interval, *directions_of_poisson_step(1.0, noise, ADD), steps)
-    profile, mu = ComposedProfile.from_equal_mechanisms([step]), math.sqrt(steps) / noise
-    lower, upper = profile.epsilon_lower_bound(delta), profile.epsilon(delta)
+    (losses,), mu = composed_losses([(poisson_step(1.0, noise, ADD), steps)], interval), math.sqrt(steps) / noise
+    lower, upper = forced_by_losses(losses, delta), losses.epsilon(delta)
     assert exact_gaussian_delta(mu, lower) >= delta >= exact_gaussian_delta(mu, upper)
     assert 0.97 * upper < lower
 
@@ -125,7 +124,7 @@ def test_the_grid_forces_no_more_than_the_closed_form(noise: float, steps: int, 
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2])
 def test_one_sampled_step_is_its_closed_form(noise: float, delta: float, adjacency: Adjacency) -> None:
     for rate in (1e-5, 1e-3, 0.05, 0.5, 0.99):
-        lower = Pld().lower(dpsgd(rate, noise, 1), delta, adjacency)
+        lower = forced_epsilon(dpsgd(rate, noise, 1), delta, adjacency)
         above = exact_delta_of_sampled_step(rate, noise, lower * (1 + 1e-7) + 2e-9, adjacency)
         assert above < delta, rate
         assert lower == 0 or exact_delta_of_sampled_step(rate, noise, lower, adjacency) >= delta, rate
@@ -144,7 +143,7 @@ STEPS = [(1e-4, 1.0), (1e-3, 0.5), (0.02, 1.0), (0.2, 4.0), (0.9, 0.6)]
 def test_two_sampled_steps_by_quadrature(one: tuple[float, float], other: tuple[float, float]) -> None:
     event = compose([dpsgd(*one, 1), dpsgd(*other, 1)])
     for delta in (1e-9, 1e-6, 1e-3):
-        lower, upper = Pld().lower(event, delta, ADD), Pld().epsilon(event, delta, ADD)
+        lower, upper = forced_epsilon(event, delta, ADD), Pld().epsilon(event, delta, ADD)
         assert lower == 0 or exact_delta_of_two_steps(one, other, lower) >= delta * (1 - 1e-6)
         assert exact_delta_of_two_steps(one, other, upper) <= delta * (1 + 1e-6)
         assert lower == 0 or 0.97 * upper - 2e-4 < lower, delta
@@ -165,7 +164,7 @@ def test_lower_bounds_are_below_claims_and_near_them(
 ) -> None:
     event = dpsgd(rate, noise, steps)
     for delta in (1e-12, 1e-5, 1e-2):
-        lower = Pld().lower(event, delta, adjacency)
+        lower = forced_epsilon(event, delta, adjacency)
         try:
             upper = Pld().epsilon(event, delta, adjacency)
         except UnsupportedEvent:
@@ -178,18 +177,18 @@ def test_lower_bounds_are_below_claims_and_near_them(
 def test_where_samples_are_small_or_epsilon_is_large_it_is_far_above_the_attack() -> None:
     """The first setting's true epsilon lies between .4106 and .4116."""
     small, large = dpsgd(1e-3, 1.0, 1000), dpsgd(0.5, 0.5, 3710)
-    assert 0.408 < Pld().lower(small, 1e-9, ADD) < 0.4116
+    assert 0.408 < forced_epsilon(small, 1e-9, ADD) < 0.4116
     assert lower_bound(small, 1e-9, ADD) == pytest.approx(0.285, abs=1e-3)
-    assert 2850 < Pld().lower(large, 1e-5, ADD) < Pld().epsilon(large, 1e-5, ADD) < 2900
+    assert 2850 < forced_epsilon(large, 1e-5, ADD) < Pld().epsilon(large, 1e-5, ADD) < 2900
     assert lower_bound(large, 1e-5, ADD) == pytest.approx(106, abs=5)
 
 
 def test_no_lower_bound_without_a_proof() -> None:
     step = dpsgd(0.02, 1.0, 10)
     for other in (random_allocation(epochs=1, steps=5, noise_multiplier=2.0), gaussian(noise_multiplier=0.0)):
-        assert Pld().lower(compose([step, other]), 1e-5, ADD) == 0
+        assert forced_epsilon(compose([step, other]), 1e-5, ADD) == 0
     fixed = without_replacement_gaussian(records=100, batch_size=5, noise_multiplier=1.0)
-    assert Pld().lower(repeat(fixed, 10), 1e-5, REPLACE) == 0
+    assert forced_epsilon(repeat(fixed, 10), 1e-5, REPLACE) == 0
 
 
 PANEL = Panel(claimants=(Pld(), Rdp()))

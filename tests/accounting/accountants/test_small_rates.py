@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import fft, special
 
-from dpsweep.accounting.accountants.interface import plan_epsilon
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, compose, poisson_gaussian, random_stopping, repeat
+from dpsweep.accounting.events.build import DpEvent, compose, poisson_gaussian, random_stopping, repeat
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.profiles.composition import Losses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -39,7 +39,7 @@ def test_known_prices(
 ) -> None:
     event = dpsgd(rate, noise, steps)
     assert least <= Pld().epsilon(event, delta, adjacency) <= most
-    assert 0.9 * least < Pld().lower(event, delta, adjacency) <= most
+    assert 0.9 * least < forced_epsilon(event, delta, adjacency) <= most
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_known_prices(
 )
 def test_one_step_is_its_closed_form(rate: float, noise: float, delta: float) -> None:
     """q times the Gaussian's delta at ln(1 + (exp(epsilon) - 1) / q), by integration of its two tails."""
-    claim, lower = Pld().epsilon(dpsgd(rate, noise, 1), delta, ADD), Pld().lower(dpsgd(rate, noise, 1), delta, ADD)
+    claim, lower = Pld().epsilon(dpsgd(rate, noise, 1), delta, ADD), forced_epsilon(dpsgd(rate, noise, 1), delta, ADD)
     inner = math.log1p(math.expm1(claim) / rate)
     near, far = (special.log_ndtr(side / (2 * noise) - inner * noise) for side in (1, -1))
     assert rate * (math.exp(near) - math.exp(inner + far)) == pytest.approx(delta, rel=1e-6)
@@ -109,7 +109,7 @@ def test_claims_and_lower_bounds_agree_with_a_floor_and_a_ceiling(
 ) -> None:
     event = dpsgd(rate, noise, steps)
     least, most = removed_bracket(rate, noise, steps, delta, 0.02 * rate / noise if steps > 1000 else 0.1 * rate)
-    claim, lower = Pld().epsilon(event, delta, ADD), Pld().lower(event, delta, ADD)
+    claim, lower = Pld().epsilon(event, delta, ADD), forced_epsilon(event, delta, ADD)
     assert least <= claim <= 1.02 * most
     assert 0 < lower <= most
     assert lower <= claim
@@ -126,8 +126,8 @@ FEW = GRID[5::11]
 def test_claims_are_in_order(rate: float, delta: float, steps: int, adjacency: Adjacency) -> None:
     """At most the Renyi bound and the price of all steps in one; at least one step; and never below its lower bound."""
     event, accountant = dpsgd(rate, 1.0, steps), Pld()
-    claim, lower = accountant.epsilon(event, delta, adjacency), accountant.lower(event, delta, adjacency)
-    assert accountant.lower(dpsgd(rate, 1.0, 1), delta, adjacency) <= claim
+    claim, lower = accountant.epsilon(event, delta, adjacency), forced_epsilon(event, delta, adjacency)
+    assert forced_epsilon(dpsgd(rate, 1.0, 1), delta, adjacency) <= claim
     assert lower <= claim
     assert lower <= accountant.epsilon(dpsgd(rate, 1.0, 1), delta / steps, adjacency) * steps
     if adjacency is ADD:
@@ -141,13 +141,13 @@ def test_unlike_steps_are_cut_each_by_their_own_number() -> None:
     both = compose([rare, often])
     apart = [Pld().epsilon(event, 0.5e-10, ADD) for event in (rare, often)]
     claim = Pld().epsilon(both, 1e-10, ADD)
-    assert max(Pld().lower(event, 1e-10, ADD) for event in (rare, often)) <= claim <= sum(apart)
-    assert 0 <= Pld().lower(both, 1e-10, ADD) <= claim
+    assert max(forced_epsilon(event, 1e-10, ADD) for event in (rare, often)) <= claim <= sum(apart)
+    assert 0 <= forced_epsilon(both, 1e-10, ADD) <= claim
 
 
 def test_random_stopping_reaches_the_same_deltas() -> None:
     search = random_stopping(dpsgd(1e-3, 1.45, 4000), gamma=0.1, delta2=1e-8)
-    claim = plan_epsilon(Pld(), PlanEvent(training=search), 1e-5, ADD)
+    claim = Pld().epsilon(search, 1e-5, ADD)
     assert claim <= Rdp().epsilon(search, 1e-5, ADD)
 
 
@@ -157,4 +157,4 @@ def test_a_cut_only_moves_mass_to_infinity() -> None:
     assert (len(cut.probabilities), cut.infinite) == (4, pytest.approx(0.011, rel=1e-8))
     assert cut.infinite >= 0.011
     assert losses.with_largest_losses_infinite(0.0) is losses
-    assert losses.with_largest_losses_infinite(1.0).last_grid_point >= 0
+    assert losses.with_largest_losses_infinite(1.0).highest >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from dpsweep.accounting.accountants.approximate_dp import Theorem
 from dpsweep.accounting.events.build import above_threshold, random_stopping
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
 from dpsweep.accounting.profiles import selection_envelope as envelope
-from dpsweep.accounting.profiles.selection_envelope import BestOf, BestOfEach, Curve
-from dpsweep.accounting.selection.subsampled import TrainOn
+from dpsweep.accounting.profiles.privacy_profiles import Curve, Profile, curves_by_direction
+from dpsweep.accounting.profiles.selection_envelope import BestOf
+from dpsweep.accounting.selection.rules import TrainOn
 from tests.accounting.finite import (
     OUTCOMES,
     Cube,
@@ -35,6 +38,7 @@ from tests.accounting.theorem_bounds import (
     EPSILONS,
     LAWS,
     ORDERS,
+    Bound,
     Dearest,
     Exact,
     OneWay,
@@ -46,6 +50,8 @@ from tests.accounting.theorem_bounds import (
     sampled_curve,
     sampled_profile,
 )
+
+SLOPES_OF_CELLS = envelope.slopes_of_cells
 
 
 def _curve_with(law: NegativeBinomial, factor: float, tries: float) -> int:
@@ -71,70 +77,74 @@ def _poisson_without_none() -> int:
     return broken(best(pairs, probabilities(law)).renyi(ORDERS), bound)
 
 
-class _OneDirection(BestOf):
+@dataclass(frozen=True)
+class _NotItsSlope:
+    """A law of tries with f in place of f'."""
+
+    law: NegativeBinomial
+
+    @property
+    def mean(self) -> float:
+        return self.law.mean
+
+    def generating_function_slope(self, points: np.ndarray) -> np.ndarray:
+        return generating_function_rise(self.law, np.zeros(len(points)), points)
+
+
+def _with_f(inner: Any, law: NegativeBinomial) -> Profile:
+    """With f in place of f'."""
+    tries: Any = _NotItsSlope(law)
+    return BestOf(inner, tries)
+
+
+def _one_direction(inner: Exact, tries: Tries) -> Profile:
     """With the divergence of Q from Q' also in place of that of Q' from Q."""
-
-    def __init__(self, *, inner: Exact, tries: Tries) -> None:
-        super().__init__(inner=OneWay(inner.pair), tries=tries)  # type: ignore[arg-type]
-
-
-class _Generating(BestOf):
-    """With f(T(u)) in place of f'(T(u))."""
-
-    def _generating_slopes_at_cell_ends(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = super()._generating_slopes_at_cell_ends(curve)
-        tries: Any = self.tries
-        tops = (1 - (slopes[1:] / slopes[-1]) ** (-1 / (1 + tries.eta)) * tries.gamma) / (1 - tries.gamma)
-        return np.append(0.0, [tries.generating_function(float(np.clip(top, 0, 1))) for top in tops]), offsets
+    one: Any = OneWay(inner.pair)
+    return BestOf(one, tries)
 
 
-class _RoundedDown(BestOf):
+def _rounded_down(tries: Tries, ends: np.ndarray, bound: Curve) -> tuple[np.ndarray, np.ndarray]:
     """With f'(T) at the lower end of a cell of u and f'(u) at its upper end."""
-
-    def _generating_slopes_at_cell_ends(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = super()._generating_slopes_at_cell_ends(curve)
-        return slopes[:-1], np.append(0.0, offsets[2:])
+    slopes, offsets = SLOPES_OF_CELLS(tries, ends, bound)
+    return slopes[:-1], np.append(0.0, offsets[2:])
 
 
-class _Unordered(BestOf):
+def _unordered(profile: Any) -> tuple[tuple[Curve, Curve], ...]:
     """With a trade-off curve that is not concave: of tests that add the outcomes in no order of their ratios."""
-
-    def _upper_bounds_on_tradeoff(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
-        p, q = self.inner.pair.p[0], self.inner.pair.q[0]  # type: ignore[attr-defined]
-        return np.interp(ends, np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p)))
+    p, q = (np.append(0.0, np.cumsum(one[0])) for one in (profile.pair.p, profile.pair.q))
+    return tuple((curve, lambda ends: np.interp(ends, q, p)) for curve in curves_by_direction(profile))
 
 
-class _OneTryLess(BestOfEach):
+def _one_try_less(inner: Dearest, tries: EachPoint) -> Profile:
     """With one try less than there are points."""
+    told: Any = inner
+    return BestOf(told, EachPoint(count=tries.count - 1))
 
-    def __init__(self, *, inner: Dearest, tries: EachPoint) -> None:
-        super().__init__(inner=inner, tries=EachPoint(count=tries.count - 1))  # type: ignore[arg-type]
 
-
-class _FirstPoint(BestOfEach):
+def _first_point(inner: Dearest, tries: EachPoint) -> Profile:
     """With the profile of the first point in place of the dearest one's."""
+    first: Any = inner.cases[0]
+    return BestOf(first, tries)
 
-    def __init__(self, *, inner: Dearest, tries: EachPoint) -> None:
-        super().__init__(inner=inner.cases[0], tries=tries)
 
-
-def _each_with(bound: type[BestOfEach], *seeds: int) -> int:
+def _each_with(bound: Bound, *seeds: int) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(envelope, "CELLS", 3000)
         patch.setattr(envelope, "LINES", 300)
         return above_best_of_each([cases(40, seed) for seed in seeds], bound)
 
 
-def _envelope_with(bound: type[BestOf], law: Tries, cells: int = 300) -> int:
+def _envelope_with(law: Tries, bound: Bound = BestOf, cells: int = 300, **patches: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(envelope, "CELLS", cells)
-        patch.setattr(envelope, "LINES", 300)
+        for name, value in {"CELLS": cells, "LINES": 300, **patches}.items():
+            patch.setattr(envelope, name, value)
         return above_the_envelope(cases(100, 22), law, bound)
 
 
 def _law_with(law: NegativeBinomial, told: NegativeBinomial) -> int:
     pairs = cases(100, 22)
-    bounds = np.array([BestOf(inner=Exact(one), tries=told).delta(EPSILONS) for one in pairs])
+    profiles: list[Any] = [Exact(one) for one in pairs]
+    bounds = np.array([BestOf(one, told).delta(EPSILONS) for one in profiles])
     return broken(best(pairs, probabilities(law)).delta(EPSILONS), bounds)
 
 
@@ -191,12 +201,19 @@ def _rest_as_sampled_alone() -> int:
         pytest.param(_poisson_without_delta, id="poisson without delta"),
         pytest.param(_poisson_without_none, id="poisson without the outcome of no try"),
         pytest.param(lambda: _law_with(LAWS[5], NegativeBinomial(eta=0.0, gamma=LAWS[5].gamma)), id="eta 0 for 1"),
-        pytest.param(lambda: _envelope_with(_OneDirection, LAWS[5]), id="one direction"),
-        pytest.param(lambda: _envelope_with(_Generating, LAWS[5]), id="f for its derivative"),
-        pytest.param(lambda: _envelope_with(_RoundedDown, LAWS[5], cells=12), id="cells rounded the wrong way"),
-        pytest.param(lambda: _envelope_with(_Unordered, LAWS[5]), id="a trade-off curve that is not concave"),
-        pytest.param(lambda: _each_with(_OneTryLess, 31, 31), id="one try less than points"),
-        pytest.param(lambda: _each_with(_FirstPoint, 31, 32, 33), id="the first point for all"),
+        pytest.param(lambda: _envelope_with(LAWS[5], _one_direction), id="one direction"),
+        pytest.param(
+            lambda: _envelope_with(LAWS[5], lambda inner, law: BestOf(inner, _NotItsSlope(law))),
+            id="f for its derivative",
+        ),
+        pytest.param(
+            lambda: _envelope_with(LAWS[5], cells=12, slopes_of_cells=_rounded_down), id="cells rounded the wrong way"
+        ),
+        pytest.param(
+            lambda: _envelope_with(LAWS[5], curves_and_tradeoffs=_unordered), id="a trade-off curve that is not concave"
+        ),
+        pytest.param(lambda: _each_with(_one_try_less, 31, 31), id="one try less than points"),
+        pytest.param(lambda: _each_with(_first_point, 31, 32, 33), id="the first point for all"),
         pytest.param(
             lambda: _stopping_with(lambda leaf, delta, at: 3 * at(leaf.event, delta), 0.5, 1e-6), id="delta1 = delta"
         ),

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain import databases, sqlite_file
+from dpsweep.accounting.chain import sqlite_file
 from dpsweep.accounting.chain.sqlite_file import SqliteFile
 from dpsweep.accounting.errors import BudgetRefused, DpsweepError, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from tests.accounting.books import BUDGET, charge, charged, processes
 from tests.databases import Place
 
@@ -52,18 +54,18 @@ def test_of_eight_processes_racing_for_the_last_slot_one_wins(books: Ledger, pla
         _let_go(pipes)
         won = [pipe.recv() for pipe in pipes]
     assert sum(seq is not None for seq in won) == 1
-    assert books.statement("digits").reserved_epsilon_and_delta == (6e5, 1e-9)
-    assert books.verify_and_count_entries() == 2
+    assert reserved_amounts(books.statement("digits")) == (6e5, 1e-9)
+    assert verify_entries(books.chain) == 2
 
 
 def _crowd(pipe: Connection, address: str, number: int) -> None:
     ledger, seen = Ledger(address), 0
     pipe.send("ready")
     pipe.recv()
-    ledger.open_account_or_check_neighbours("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     for turn in range(10):
         charge(ledger, plan=f"p{number}-{turn}")
-        seen = max(seen, ledger.verify_and_count_entries())
+        seen = max(seen, verify_entries(ledger.chain))
     pipe.send(seen)
 
 
@@ -72,7 +74,7 @@ def test_a_crowd_that_opens_charges_and_verifies_at_once_takes_turns(place: Plac
     with processes(_crowd, [(place.address, number) for number in range(6)]) as pipes:
         _let_go(pipes)
         seen = [pipe.recv() for pipe in pipes]
-    assert max(seen) == Ledger(place.address).verify_and_count_entries() == 61
+    assert max(seen) == verify_entries(Ledger(place.address).chain) == 61
     assert charged(Ledger(place.address)) == set(range(2, 62))
 
 
@@ -96,7 +98,7 @@ def _killed_at_random(place: Place, rounds: int) -> None:
                 told.add(pipe.recv())
         found = charged(ledger)
         assert told <= found
-        assert ledger.verify_and_count_entries() >= len(found) + 1
+        assert verify_entries(ledger.chain) >= len(found) + 1
     assert len(charged(ledger) - told) <= rounds
 
 
@@ -129,7 +131,7 @@ def test_a_full_disk_charges_nothing_more_and_keeps_all(file: Ledger) -> None:
     assert len(known) > 10
     assert charged(file) >= known
     assert len(charged(file) - known) <= 1
-    assert file.verify_and_count_entries() == len(charged(file)) + 1
+    assert verify_entries(file.chain) == len(charged(file)) + 1
     charge(file)
 
 
@@ -140,7 +142,7 @@ def _work_unprivileged(pipe: Connection, address: str) -> None:
         os.setuid(65534)
     for work in (
         lambda: charge(Ledger(address)),
-        lambda: Ledger(address).open_account_or_check_neighbours("new", BUDGET),
+        lambda: Ledger(address).open_account("new", BUDGET),
     ):
         try:
             pipe.send(work())
@@ -162,7 +164,7 @@ def test_what_cannot_be_written_is_one_sentence_and_nothing_is_charged(folder_mo
         path.parent.chmod(0o755)
         assert all(isinstance(refusal, LedgerDamaged) for refusal in told), told
         assert all(len(str(refusal).splitlines()) == 1 and str(path) in str(refusal) for refusal in told)
-        assert ledger.verify_and_count_entries() == 1
+        assert verify_entries(ledger.chain) == 1
 
 
 def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,11 +189,11 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
         monkeypatch.setattr(sqlite_file.time, "sleep", pause)
         ledger.open_account("digits", BUDGET)
     assert len(pauses) == 3
-    assert ledger.verify_and_count_entries() == 1
+    assert verify_entries(ledger.chain) == 1
 
 
 def test_waiting_for_a_file_that_is_busy_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(databases, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_file, "LOCK_SECONDS", 0.05)
     with (
         closing(_read(tmp_path / "ledger.sqlite")),
         pytest.raises(LedgerDamaged, match="in use by another process, and is whole: database is locked"),

@@ -17,6 +17,7 @@ from dpsweep.accounting.chain.postgres_server import PostgresServer
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import server_lock, verify_entries
 from tests.accounting.books import BUDGET, charge, processes
 from tests.databases import Server, pooled
 from tests.waiting import wait
@@ -46,7 +47,7 @@ def test_a_driver_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 def _refused(address: str) -> str:
     with pytest.raises(LedgerDamaged) as refusal:
-        Ledger(address).open_account_or_check_neighbours("digits", BUDGET)
+        Ledger(address).open_account("digits", BUDGET)
     sentence = str(refusal.value)
     assert len(sentence.splitlines()) == 1
     assert "hemligt" not in sentence
@@ -89,6 +90,16 @@ def test_a_server_that_does_not_answer_or_open_is_said_without_the_password(serv
     assert "hemligt" not in Ledger("postgresql://me:hemligt@host/books?password=hemligt").name
 
 
+def test_the_place_of_a_ledger_is_the_same_for_every_role(server: Server) -> None:
+    """What a machine remembers of a server's ledger names no role, so another one finds the same ledger there."""
+    server.place()
+    with closing(server.connect()) as connection:
+        connection.execute("CREATE ROLE other LOGIN")
+    addresses = [Chain(server.address(user=user)).places[0] for user in ("postgres", "other")]
+    assert len(set(addresses)) == 1
+    assert "postgres@" not in addresses[0]
+
+
 def test_a_connection_that_drops_in_mid_transaction_charges_nothing(server: Server) -> None:
     place = server.place()
     ledger = Ledger(place.address)
@@ -101,7 +112,7 @@ def test_a_connection_that_drops_in_mid_transaction_charges_nothing(server: Serv
         assert opened is not None
         opened.append(account="digits", kind="charge", plan="p", body={}, balance={})
         place.run(f"{drop} pg_backend_pid()")
-    assert ledger.verify_and_count_entries() == 1
+    assert verify_entries(ledger.chain) == 1
     assert charge(ledger) == 2
 
 
@@ -120,8 +131,8 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
     )
     ledger = Ledger(server.address(schema, "clerk"))
     assert charge(ledger) == 2
-    ledger.open_account_or_check_neighbours("other", BUDGET)
-    assert ledger.verify_and_count_entries() == 3
+    ledger.open_account("other", BUDGET)
+    assert verify_entries(ledger.chain) == 3
     assert [entry.who for entry in ledger.statement("digits").entries] == ["role postgres", "role clerk"]
     with closing(server.connect(schema, "clerk")) as connection:
         forged = (*COLUMNS_BUT_WRITER, "'role postgres'")
@@ -161,16 +172,16 @@ def test_a_role_that_may_only_read_is_told_so(server: Server) -> None:
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader",
     )
     ledger = Ledger(server.address(schema, "reader"))
-    assert ledger.verify_and_count_entries() == 1
+    assert verify_entries(ledger.chain) == 1
     with pytest.raises(LedgerDamaged, match=r"may not be written or read by this user: .*permission denied.* is whole"):
         charge(ledger)
     place.run(f"REVOKE SELECT ON {schema}.entries FROM reader")
     with pytest.raises(LedgerDamaged, match="may not be written or read by this user"):
-        ledger.verify_and_count_entries()
+        verify_entries(ledger.chain)
 
 
 def _hold(pipe: Connection, address: str) -> None:
-    with Ledger(address).hold_named_lock("digits-p", "Plan p"):
+    with server_lock(Ledger(address).chain.chain, "digits-p", "Plan p"):
         pipe.send(os.getpid())
         pipe.recv()
 
@@ -182,26 +193,29 @@ def test_a_lock_names_its_holder_and_ends_with_it(server: Server) -> None:
         pid = pipe.recv()
         with (
             pytest.raises(BadInput, match=rf"^Plan p is being run by process {pid} on \S+; nothing was started\.$"),
-            ledger.hold_named_lock("digits-p", "Plan p"),
+            server_lock(ledger.chain.chain, "digits-p", "Plan p"),
         ):
             raise AssertionError
-        with ledger.hold_named_lock("digits-q", "Plan q"):
+        with server_lock(ledger.chain.chain, "digits-q", "Plan q"):
             pass
     wait(lambda: _can_hold(ledger), "the end of a dead holder's lock")
-    with ledger.hold_named_lock("digits-p", "Plan p"):
+    with server_lock(ledger.chain.chain, "digits-p", "Plan p"):
         pass
 
 
 def _can_hold(ledger: Ledger) -> bool:
     try:
-        with ledger.hold_named_lock("digits-p", "Plan p"):
+        with server_lock(ledger.chain.chain, "digits-p", "Plan p"):
             return True
     except BadInput:
         return False
 
 
 def test_a_file_is_not_locked_by_a_connection(file: Ledger) -> None:
-    with pytest.raises(ValueError, match="to be a database on a server"), file.hold_named_lock("digits-p", "Plan p"):
+    with (
+        pytest.raises(ValueError, match="to be a database on a server"),
+        server_lock(file.chain.chain, "digits-p", "Plan p"),
+    ):
         pass
 
 
@@ -216,7 +230,7 @@ def test_a_pooler_that_shares_connections_between_transactions_is_no_hindrance(s
     with pooled(server, "pooled") as address:
         ledgers = [Ledger(address) for _ in range(2)]
         ledgers[0].open_account("digits", BUDGET)
-        with ledgers[0].hold_named_lock("digits-p", "Plan p"):
+        with server_lock(ledgers[0].chain.chain, "digits-p", "Plan p"):
             for number in range(4):
                 charge(ledgers[number % 2], plan=f"p{number}")
                 with Chain(address).write_transaction() as lines:
@@ -225,22 +239,22 @@ def test_a_pooler_that_shares_connections_between_transactions_is_no_hindrance(s
                         assert lines.account_names() == ("digits",)
             with (
                 pytest.raises(BadInput, match=rf"^Plan p is being run by process {os.getpid()} on "),
-                ledgers[1].hold_named_lock("digits-p", "Plan p"),
+                server_lock(ledgers[1].chain.chain, "digits-p", "Plan p"),
             ):
                 raise AssertionError
-        with ledgers[1].hold_named_lock("digits-p", "Plan p"):
+        with server_lock(ledgers[1].chain.chain, "digits-p", "Plan p"):
             pass
-        assert ledgers[1].verify_and_count_entries() == 5
+        assert verify_entries(ledgers[1].chain) == 5
 
 
 @pytest.mark.parametrize(
     ("state", "said"),
     [
         ("28P01", "may not be written or read by this user: odd. The ledger is whole"),
-        ("53300", "has no room for another connection now, and is whole: odd."),
+        ("53300", "is in use by another process, and is whole: odd."),
         ("55P03", "is in use by another process, and is whole: odd."),
-        ("57P01", "cannot be written or read, because its server went away: odd."),
-        ("26000", "cannot be written or read, and is whole: odd. A pooler between"),
+        ("57P01", "cannot be written or read: odd."),
+        ("26000", "cannot be written or read: odd."),
         ("XX001", "is no readable ledger: odd."),
     ],
 )

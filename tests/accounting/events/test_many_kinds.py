@@ -10,30 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsweep.accounting.accountants import pld, rdp
-from dpsweep.accounting.accountants.interface import (
-    Accountant,
-    GaussianSteps,
-    limit_noise_levels_of_fixed_batches,
-    limit_noise_levels_of_steps,
-)
-from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.interface import Accountant, round_noise_down
+from dpsweep.accounting.accountants.pld import Pld, clear_cached_prices
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     are_same_events,
+    as_fixed_batch_step,
     best_of_tries,
     compose,
     from_json,
     leaves_with_counts,
     poisson_gaussian,
     repeat,
-    size_records_and_noise_of_fixed_step,
     to_json,
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.pricing.panel import Panel
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -49,13 +45,12 @@ def ramp(steps: int, noise: float = 1.2, rate: float = 0.02) -> DpEvent:
     most=st.integers(1, 20),
 )
 def test_groups_are_few_lose_no_step_and_add_no_noise(noises: dict[float, int], most: int) -> None:
-    steps = tuple(
-        GaussianSteps(sample_rate=0.5, noise_multiplier=noise, count=count) for noise, count in noises.items()
-    )
-    coarse = limit_noise_levels_of_steps(steps, most)
+    steps = tuple((poisson_gaussian(sample_rate=0.5, noise_multiplier=noise), count) for noise, count in noises.items())
+    coarse = round_noise_down(steps, most)
     assert len(coarse) <= max(1, most)
     fine, rounded = (
-        sorted(noise for one in kinds for noise in [one.noise_multiplier] * one.count) for kinds in (steps, coarse)
+        sorted(noise for step, count in kinds for noise in [step.event.noise_multiplier] * count)
+        for kinds in (steps, coarse)
     )
     assert len(fine) == len(rounded)
     assert all(less <= noise for less, noise in zip(rounded, fine, strict=True))
@@ -65,9 +60,9 @@ def test_groups_are_few_lose_no_step_and_add_no_noise(noises: dict[float, int], 
 
 def test_a_noise_that_most_steps_have_stands_alone() -> None:
     falling = [1.001**step for step in range(600)]
-    kinds = [GaussianSteps(sample_rate=0.1, noise_multiplier=noise, count=1) for noise in falling]
-    floor = GaussianSteps(sample_rate=0.1, noise_multiplier=2.0, count=5000)
-    assert floor in limit_noise_levels_of_steps((*kinds, floor), 4)
+    kinds = [(poisson_gaussian(sample_rate=0.1, noise_multiplier=noise), 1) for noise in falling]
+    floor = poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0), 5000
+    assert floor in round_noise_down((*kinds, floor), 4)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +74,10 @@ def test_rounding_down_costs_more_and_at_most_a_hundredth(
 ) -> None:
     event = ramp(160)
     monkeypatch.setattr(module, "KINDS_OF_STEP", kinds)
+    clear_cached_prices()
     coarse = accountant.epsilon(event, 1e-5, ADD)
     monkeypatch.setattr(module, "KINDS_OF_STEP", 160)
+    clear_cached_prices()
     fine = accountant.epsilon(event, 1e-5, ADD)
     assert fine < coarse < 1.01 * fine
 
@@ -88,7 +85,7 @@ def test_rounding_down_costs_more_and_at_most_a_hundredth(
 def test_accountants_and_attack_do_not_contradict_each_other() -> None:
     quote = Panel(claimants=(Pld(), Rdp())).quote(PlanEvent(training=ramp(70)), 1e-5, ADD)
     assert 0 < quote.lower < quote.bounds["PLD"] < quote.bounds["RDP"]
-    assert Pld().lower(ramp(70), 1e-5, ADD) == 0, "what was rounded down bounds nothing from below"
+    assert forced_epsilon(ramp(70), 1e-5, ADD) == 0, "what was rounded down bounds nothing from below"
 
 
 def batches(steps: int) -> DpEvent:
@@ -99,13 +96,14 @@ def batches(steps: int) -> DpEvent:
 
 
 def test_batches_of_fixed_size_are_rounded_down_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    coarse = limit_noise_levels_of_fixed_batches(leaves_with_counts(batches(50)), 8)
+    coarse = round_noise_down(leaves_with_counts(batches(50)), 8)
     assert len(coarse) == 8
     assert sum(count for _, count in coarse) == 50
-    found = [size_records_and_noise_of_fixed_step(leaf) for leaf, _ in coarse]
+    found = [as_fixed_batch_step(leaf) for leaf, _ in coarse]
     assert {step[:2] for step in found if step} == {(10, 500)}
     fine = Pld().epsilon(batches(50), 1e-5, REPLACE)
     monkeypatch.setattr(pld, "KINDS_OF_STEP", 20)
+    clear_cached_prices()
     assert fine < Pld().epsilon(batches(50), 1e-5, REPLACE) < 1.03 * fine
 
 

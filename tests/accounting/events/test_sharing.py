@@ -20,13 +20,13 @@ from dpsweep.accounting.events.build import (
     leaves_with_counts,
     poisson_gaussian,
     repeat,
+    runs_on_shared_batches,
     step_on_shared_subsample,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.rounded_noise import runs_on_shared_batches
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import priced_events_of_runs
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.rules import Composition
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 

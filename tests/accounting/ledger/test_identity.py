@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.bodies import Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.mirror import own_mirror
-from dpsweep.accounting.ledger.mirrored_chain import MirroredChain
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.mirror import MirroredChain, own_mirror
+from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, charge, emptied
 from tests.databases import Place, Server
@@ -76,11 +77,11 @@ Way = Callable[[Path], Path]
 def test_a_ledger_that_is_current_goes_on_by_whatever_path_it_is_opened(tmp_path: Path, way: Way) -> None:
     path = tmp_path / "books" / "ledger.sqlite"
     ledger, _ = made(path)
-    identity = ledger.identity()
+    identity = ledger.chain.identity()
     PrivateStore.for_plan(ledger, "digits", "p").announce_launch("0" * 32, last=None)
     other = Ledger(way(path))
     charge(other, "r")
-    assert (other.verify_and_count_entries(), other.identity()) == (4, identity)
+    assert (verify_entries(other.chain), other.chain.identity()) == (4, identity)
     moved = way is by_another_folder
     assert PrivateStore.for_plan(other, "digits", "p").exists() is not moved, "found beside the file, whatever its name"
     if moved:
@@ -124,7 +125,7 @@ def test_a_ledger_that_was_made_anew_at_a_known_place_is_not_new(
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET)
     if forgotten:
-        own_mirror(ledger.identity()).path.unlink(missing_ok=True)
+        own_mirror(ledger.chain.identity()).path.unlink(missing_ok=True)
     emptied(place)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
@@ -135,13 +136,13 @@ def test_a_ledger_that_was_made_anew_at_a_known_place_is_not_new(
         Ledger(place.address).account_names()
     Path(str(said.value).rpartition("delete ")[2].rstrip(".")).unlink()
     if "://" not in place.address:
-        assert Ledger(place.address).verify_and_count_entries() == 2, "forgotten on purpose"
+        assert verify_entries(Ledger(place.address).chain) == 2, "forgotten on purpose"
 
 
 def _open(pipe: object, address: str, account: str) -> None:
     ledger = Ledger(address)
-    ledger.open_account_or_check_neighbours(account, BUDGET)
-    pipe.send(ledger.identity())  # type: ignore[attr-defined]
+    ledger.open_account(account, BUDGET)
+    pipe.send(ledger.chain.identity())  # type: ignore[attr-defined]
 
 
 def test_of_two_creators_at_once_one_gives_the_identity(place: Place) -> None:
@@ -149,17 +150,17 @@ def test_of_two_creators_at_once_one_gives_the_identity(place: Place) -> None:
         identities = {pipe.recv() for pipe in pipes}
     assert len(identities) == 1
     assert len(identities.pop()) == 32
-    assert Ledger(place.address).verify_and_count_entries() == 4
+    assert verify_entries(Ledger(place.address).chain) == 4
 
 
 def test_a_creator_that_told_another_identity_stops(tmp_path: Path) -> None:
     """The private store that it has named belongs to no ledger."""
     late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
-    told = late.identity()
+    told = late.chain.identity()
     first.open_account("digits", BUDGET)
     with pytest.raises(LedgerOpenedMeanwhile, match=r"Another command opened the ledger .*: this one begins again"):
-        late.open_account_or_check_neighbours("digits", BUDGET)
-    assert Ledger(tmp_path / "ledger.sqlite").identity() == first.identity() != told
+        late.open_account("digits", BUDGET)
+    assert Ledger(tmp_path / "ledger.sqlite").chain.identity() == first.chain.identity() != told
 
 
 def test_a_creator_that_told_another_identity_stops_also_after_it_looked(
@@ -167,7 +168,7 @@ def test_a_creator_that_told_another_identity_stops_also_after_it_looked(
 ) -> None:
     """Another command writes the first line between the look and the lock."""
     late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
-    late.identity()
+    late.chain.identity()
     made = MirroredChain.create_if_missing
 
     def make(chain: MirroredChain) -> None:
@@ -177,7 +178,7 @@ def test_a_creator_that_told_another_identity_stops_also_after_it_looked(
 
     monkeypatch.setattr(MirroredChain, "create_if_missing", make)
     with pytest.raises(LedgerOpenedMeanwhile, match=r"Another command opened the ledger .*: this one begins again"):
-        late.open_account_or_check_neighbours("adult", BUDGET)
+        late.open_account("adult", BUDGET)
     assert first.account_names() == ("digits",)
 
 
@@ -226,7 +227,9 @@ def test_a_server_is_known_by_each_of_its_addresses(
         ]
         ledger = Ledger(addresses[0])
         ledger.open_account("digits", BUDGET)
-        assert [Ledger(address).identity() for address in (*addresses, place.address)] == [ledger.identity()] * 3
+        assert [Ledger(address).chain.identity() for address in (*addresses, place.address)] == [
+            ledger.chain.identity()
+        ] * 3
         charge(Ledger(addresses[1]), "q")
         emptied(place)
         with monkeypatch.context() as elsewhere:
@@ -253,20 +256,16 @@ def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "a").mkdir()
     first, _ = made(tmp_path / "a" / "one.sqlite")
-    first.record_data_and_return_message("digits", DATA)
-    assert first.same_data_in_other_ledgers_sentences(DATA) == ()
+    first.record_data("digits", DATA)
+    assert same_data_elsewhere(DATA, first) == ()
     second = Ledger(tmp_path / "two.sqlite")
-    assert "one.sqlite has these data as its account digits: " in "\n".join(
-        second.same_data_in_other_ledgers_sentences(DATA)
-    )
-    assert second.same_data_in_other_ledgers_sentences(replace(DATA, files=("2" * 64,))) == ()
-    assert second.same_data_in_other_ledgers_sentences(replace(DATA, key_id="1" * 64)) == ()
+    assert "one.sqlite has these data as its account digits: " in "\n".join(same_data_elsewhere(DATA, second))
+    assert same_data_elsewhere(replace(DATA, files=("2" * 64,)), second) == ()
+    assert same_data_elsewhere(replace(DATA, key_id="1" * 64), second) == ()
     second.open_account("numbers", BUDGET)
-    second.record_data_and_return_message("numbers", DATA)
-    assert "two.sqlite has these data as its account numbers: " in "\n".join(
-        first.same_data_in_other_ledgers_sentences(DATA)
-    )
-    mirror = own_mirror(first.identity()).path
+    second.record_data("numbers", DATA)
+    assert "two.sqlite has these data as its account numbers: " in "\n".join(same_data_elsewhere(DATA, first))
+    mirror = own_mirror(first.chain.identity()).path
     for content in ('["torn', "[1]\n"):
         mirror.write_text(content)
-        assert "one.sqlite" not in "\n".join(second.same_data_in_other_ledgers_sentences(DATA))
+        assert "one.sqlite" not in "\n".join(same_data_elsewhere(DATA, second))

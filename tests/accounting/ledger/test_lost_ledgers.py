@@ -10,6 +10,7 @@ import pytest
 from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, charge, start
 from tests.databases import Place, Server
@@ -29,7 +30,7 @@ def test_a_chain_made_anew_with_another_balance_is_found(place: Place, tmp_path:
     place.tamper(f"UPDATE entries SET balance = replace(balance, {edit}) WHERE seq = {seq}")
     _sign_again(place)
     with pytest.raises(LedgerDamaged, match=rf"balance in entry {seq} .* does not follow"):
-        ledger.verify_and_count_entries()
+        verify_entries(ledger.chain)
 
 
 def test_an_account_that_was_never_opened_is_found(place: Place, tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_an_account_that_was_never_opened_is_found(place: Place, tmp_path: Path)
     place.tamper("UPDATE entries SET account = 'another' WHERE seq = 2")
     _sign_again(place)
     with pytest.raises(LedgerDamaged, match=r"Entry 2 .* does not follow"):
-        ledger.verify_and_count_entries()
+        verify_entries(ledger.chain)
 
 
 def _sign_again(place: Place) -> None:
@@ -65,19 +66,19 @@ def test_another_ledger_as_long_is_found_by_a_receipt(tmp_path: Path) -> None:
         for _ in range(3):
             charge(ledger, plan=ledger.name)
     first, *_, last = (End(entries=entry.seq, head=entry.digest) for entry in ledgers[1].statement("digits").entries)
-    assert ledgers[1].verify_and_count_entries([first, last]) == 4
+    assert verify_entries(ledgers[1].chain, [first, last]) == 4
     with pytest.raises(LedgerDamaged, match="does not have entry 1 as a receipt remembers it"):
-        ledgers[0].verify_and_count_entries([first, last])
+        verify_entries(ledgers[0].chain, [first, last])
 
 
 def test_a_receipt_from_a_longer_ledger_is_found(ledger: Ledger) -> None:
     with pytest.raises(LedgerDamaged, match="does not have entry 9 as a receipt remembers it"):
-        ledger.verify_and_count_entries([End(entries=9, head="0" * 64)])
-    assert ledger.verify_and_count_entries([End()])
+        verify_entries(ledger.chain, [End(entries=9, head="0" * 64)])
+    assert verify_entries(ledger.chain, [End()])
 
 
 def test_two_ledgers_of_one_database_are_not_taken_for_one_another(server: Server) -> None:
     for _ in range(2):
         ledger = Ledger(server.place().address)
         ledger.open_account("digits", BUDGET)
-        assert ledger.verify_and_count_entries() == 1
+        assert verify_entries(ledger.chain) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Ended, Released, ReleaseManifest
-from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger import restoration
+from dpsweep.accounting.ledger.bodies import Ended, Fingerprint, Released, ReleaseManifest
+from dpsweep.accounting.ledger.data_fingerprint import known_data
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.mirror import Mirror, own_mirror
+from dpsweep.accounting.ledger.mirror import Mirror, named_mirrors, own_mirror
+from dpsweep.accounting.ledger.restoration import restore_ledger
+from dpsweep.accounting.ledger.upkeep import drop_mirror, name_mirror, verify_entries
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, FILTER, HIGHER, LOSSES, ONE, Loss, charge, lived, reserved
 from tests.charges import charge_cost, start_attempts
@@ -54,21 +58,28 @@ def pay(ledger: Ledger, plan: str) -> str:
 
 
 def release(ledger: Ledger) -> None:
-    files = ReleaseManifest(charge="c" * 64, folder="release", manifest="m" * 64)
-    ledger.record_release("digits", plan="p", winner=Released(charge="c" * 64, winner="w" * 64), manifest=files)
+    charge = ledger.attempts_of_plan("digits", "p").charges[0].digest
+    files = ReleaseManifest(charge=charge, folder="release", manifest="m" * 64)
+    ledger.release("digits", plan="p", winner=Released(charge=charge, winner="w" * 64), manifest=files)
 
 
 STEPS: dict[str, Callable[[Ledger], object]] = {
     "raise": lambda ledger: ledger.raise_budget("digits", HIGHER),
-    "data": lambda ledger: ledger.record_data_and_return_message("digits", DATA),
+    "data": lambda ledger: ledger.record_data("digits", DATA),
     "charge": lambda ledger: pay(ledger, "q"),
-    "outside": lambda ledger: ledger.record_outside_cost("digits", ONE, "elsewhere"),
+    "outside": lambda ledger: ledger.charge_outside("digits", ONE, "elsewhere"),
     "start": lambda ledger: start_attempts(ledger, "digits", plan="p", trials=["b"]),
-    "resume": lambda ledger: ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"]),
-    "launch": lambda ledger: ledger.record_launch("digits", plan="p", nonce="n" * 32),
-    "settle": lambda ledger: ledger.record_ended_attempts("digits", plan="p", ended=[ENDED]),
+    "resume": lambda ledger: ledger.resume("digits", plan="p", trials=["a"]),
+    "launch": lambda ledger: ledger.launch("digits", plan="p", nonce="n" * 32),
+    "settle": lambda ledger: ledger.end("digits", plan="p", ended=[ENDED]),
     "release": release,
 }
+
+
+def named(ledger: Ledger) -> tuple[Path, ...]:
+    with ledger.chain.read_transaction() as lines:
+        assert lines is not None
+        return tuple(mirror.path for mirror in named_mirrors(lines)[0])
 
 
 def entries(ledger: Ledger, account: str = "digits") -> list[Any]:
@@ -92,10 +103,10 @@ def test_lines_that_a_file_lost_come_back_as_they_were(tmp_path: Path, loss: Los
         assert after[: len(lines)] == lines
         assert {entry.kind for entry in after[len(lines) :]} <= {Kind.LAUNCH}
         assert again.statement(account).balance == ledger.statement(account).balance
-    count = again.verify_and_count_entries()
+    count = verify_entries(again.chain)
     charge(again, "t")
-    assert again.verify_and_count_entries() == count + 1
-    assert again.restore() == ()
+    assert verify_entries(again.chain) == count + 1
+    assert restore_ledger(again.chain) == ()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -114,8 +125,8 @@ def test_lines_of_a_server_come_back_from_the_mirror_that_it_names(server: Serve
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET)
     with pytest.raises(BadInput, match="Expected a file for the mirror"):
-        ledger.name_mirror(None)
-    ledger.name_mirror(tmp_path / "mirror.jsonl")
+        name_mirror(ledger.chain, None)
+    name_mirror(ledger.chain, tmp_path / "mirror.jsonl")
     charge(ledger, "p")
     before = entries(ledger)
     place.tamper("DELETE FROM entries WHERE seq = 3")
@@ -127,8 +138,8 @@ def test_lines_of_a_server_come_back_from_the_mirror_that_it_names(server: Serve
 def test_a_line_is_in_the_mirror_when_the_step_returns(machine: Path, step: str) -> None:
     ledger = begun(machine)
     STEPS[step](ledger)
-    assert rows_of(own_mirror(ledger.identity())) == [entry.digest for entry in entries(ledger)]
-    assert own_mirror(ledger.identity()).path.stat().st_mode & 0o777 == 0o600
+    assert rows_of(own_mirror(ledger.chain.identity())) == [entry.digest for entry in entries(ledger)]
+    assert own_mirror(ledger.chain.identity()).path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -138,7 +149,7 @@ def test_a_killed_command_makes_no_false_fork(
 ) -> None:
     """What was committed is mirrored by the next command that writes, and what was not is nowhere."""
     ledger = begun(machine)
-    mirror, before = own_mirror(ledger.identity()), entries(ledger)
+    mirror, before = own_mirror(ledger.chain.identity()), entries(ledger)
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -164,7 +175,7 @@ def test_a_machine_that_was_put_back_gets_its_lines_from_a_mirror_elsewhere(
 ) -> None:
     """Its store may be older than the lines, so what they started is void."""
     ledger = begun(machine)
-    ledger.name_mirror(tmp_path / "far.jsonl")
+    name_mirror(ledger.chain, tmp_path / "far.jsonl")
     shutil.copytree(machine, tmp_path / "snapshot")
     STEPS[step](ledger)
     before = entries(ledger)
@@ -192,12 +203,12 @@ def test_nothing_is_written_without_a_mirror_that_the_ledger_names(machine: Path
     far = tmp_path / "disk" / "far.jsonl"
     far.parent.mkdir()
     ledger = begun(machine)
-    ledger.name_mirror(far)
-    count = ledger.verify_and_count_entries()
+    name_mirror(ledger.chain, far)
+    count = verify_entries(ledger.chain)
     far.parent.rename(tmp_path / "unmounted")
     with pytest.raises(LedgerDamaged, match=rf"mirror {far} of the ledger .* is gone.*`dpsweep budget mirror {far}`"):
         STEPS[step](on(machine))
-    assert on(machine).verify_and_count_entries() == count, "and it can be shown"
+    assert verify_entries(on(machine).chain) == count, "and it can be shown"
     (tmp_path / "unmounted").rename(far.parent)
     STEPS[step](on(machine))
     assert rows_of(Mirror(path=far)) == [entry.digest for entry in entries(on(machine))]
@@ -205,27 +216,27 @@ def test_nothing_is_written_without_a_mirror_that_the_ledger_names(machine: Path
 
 def test_a_mirror_is_dropped_on_the_record(machine: Path, tmp_path: Path) -> None:
     ledger = begun(machine)
-    ledger.name_mirror(tmp_path / "far.jsonl")
-    assert ledger.named_mirrors() == (tmp_path / "far.jsonl",)
+    name_mirror(ledger.chain, tmp_path / "far.jsonl")
+    assert named(ledger) == (tmp_path / "far.jsonl",)
     (tmp_path / "far.jsonl").unlink()
-    ledger.drop_mirror(tmp_path / "far.jsonl")
-    assert ledger.named_mirrors() == ()
+    drop_mirror(ledger.chain, tmp_path / "far.jsonl")
+    assert named(ledger) == ()
     assert [entry.kind for entry in entries(ledger)].count(Kind.MIRROR) == 2
     pay(ledger, "q")
     with pytest.raises(BadInput, match="to be a mirror that"):
-        ledger.drop_mirror(tmp_path / "far.jsonl")
+        drop_mirror(ledger.chain, tmp_path / "far.jsonl")
 
 
 def test_a_mirror_of_another_ledger_is_refused(machine: Path, tmp_path: Path) -> None:
     for ledger in (other := Ledger(machine / "other.sqlite"), on(machine)):
         ledger.open_account("digits", BUDGET)
-    other.name_mirror(tmp_path / "far.jsonl")
+    name_mirror(other.chain, tmp_path / "far.jsonl")
     with pytest.raises(BadInput, match="has lines of another ledger"):
-        on(machine).name_mirror(tmp_path / "far.jsonl")
+        name_mirror(on(machine).chain, tmp_path / "far.jsonl")
     with pytest.raises(LedgerDamaged, match="cannot be written: No such file or directory"):
-        on(machine).name_mirror(tmp_path / "nowhere" / "far.jsonl")
+        name_mirror(on(machine).chain, tmp_path / "nowhere" / "far.jsonl")
     with pytest.raises(BadInput, match="to be a ledger"):
-        Ledger(machine / "none.sqlite").name_mirror(None)
+        name_mirror(Ledger(machine / "none.sqlite").chain, None)
 
 
 def test_a_lost_state_folder_is_not_taken_for_a_new_user(machine: Path) -> None:
@@ -234,9 +245,9 @@ def test_a_lost_state_folder_is_not_taken_for_a_new_user(machine: Path) -> None:
     with pytest.raises(LedgerDamaged, match=r"is gone, .*`dpsweep budget mirror` begins it again"):
         pay(ledger, "q")
     assert reserved(ledger) == {"epsilon": 1.0, "delta": 1e-5}
-    on(machine).name_mirror(None)
+    name_mirror(on(machine).chain, None)
     pay(on(machine), "q")
-    assert rows_of(own_mirror(ledger.identity())) == [entry.digest for entry in entries(on(machine))]
+    assert rows_of(own_mirror(ledger.chain.identity())) == [entry.digest for entry in entries(on(machine))]
 
 
 def test_a_state_folder_that_cannot_be_written_is_said_before_anything_is_charged(
@@ -244,7 +255,7 @@ def test_a_state_folder_that_cannot_be_written_is_said_before_anything_is_charge
 ) -> None:
     (machine / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(machine / "file"))
-    with pytest.raises(LedgerDamaged, match=r"cannot be mirrored in .*: Not a directory; XDG_STATE_HOME"):
+    with pytest.raises(LedgerDamaged, match=r"cannot be written: Not a directory; XDG_STATE_HOME"):
         on(machine).open_account("digits", BUDGET)
     assert on(machine).account_names() == ()
 
@@ -254,7 +265,7 @@ def test_a_full_mirror_stops_what_would_be_charged_and_goes_on_when_there_is_roo
 ) -> None:
     """/dev/full takes no byte; a torn line of a disk that was full is written again."""
     ledger = begun(machine)
-    ledger.name_mirror(far := tmp_path / "far.jsonl")
+    name_mirror(ledger.chain, far := tmp_path / "far.jsonl")
     kept = far.read_bytes()
     far.unlink()
     far.symlink_to("/dev/full")
@@ -269,7 +280,7 @@ def test_a_full_mirror_stops_what_would_be_charged_and_goes_on_when_there_is_roo
 @pytest.mark.parametrize("content", [b"[1]\n", b"{}\n", b"[\n", b"\xff\n"])
 def test_a_damaged_mirror_is_one_sentence_and_no_fork(machine: Path, content: bytes) -> None:
     ledger = begun(machine)
-    mirror = own_mirror(ledger.identity())
+    mirror = own_mirror(ledger.chain.identity())
     whole = mirror.path.read_bytes()
     mirror.path.write_bytes(whole + content)
     with pytest.raises(LedgerDamaged, match=f"mirror {mirror.path} is damaged"):
@@ -316,11 +327,11 @@ def test_an_older_copy_gets_its_lines_by_whatever_path_it_is_opened(machine: Pat
     path = machine / "books" / "ledger.sqlite"
     older = path.read_bytes()
     pay(ledger, "q")
-    before, identity = entries(ledger), ledger.identity()
+    before, identity = entries(ledger), ledger.chain.identity()
     path.write_bytes(older)
     other = Ledger(way(path))
     assert entries(other)[: len(before)] == before
-    assert other.identity() == identity
+    assert other.chain.identity() == identity
     pay(other, "r")
     assert rows_of(own_mirror(identity)) == [entry.digest for entry in entries(other)]
 
@@ -337,21 +348,21 @@ def test_two_copies_that_are_both_used_on_one_machine_have_one_budget(machine: P
 def forked(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A ledger whose copy went on on another machine, and was then brought here."""
     ledger = begun(machine)
-    ledger.record_ended_attempts("digits", plan="p", ended=[ENDED])
+    ledger.end("digits", plan="p", ended=[ENDED])
     path = machine / "books" / "ledger.sqlite"
     shutil.copy(path, tmp_path / "copy.sqlite")
-    ledger.record_launch("digits", plan="p", nonce="n" * 32)
+    ledger.launch("digits", plan="p", nonce="n" * 32)
     start_attempts(ledger, "digits", plan="p", trials=["b"])
-    ledger.record_data_and_return_message("digits", DATA)
+    ledger.record_data("digits", DATA)
     ledger.raise_budget("digits", HIGHER)
     ledger.open_account("mnist", BUDGET)
     charge(ledger, "m", "mnist")
-    ledger.record_outside_cost("digits", Guarantee(epsilon=2.5, delta=0.0), "a pilot study")
+    ledger.charge_outside("digits", Guarantee(epsilon=2.5, delta=0.0), "a pilot study")
     release(ledger)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
         other = Ledger(tmp_path / "copy.sqlite")
-        other.name_mirror(None)
+        name_mirror(other.chain, None)
         pay(other, "r")
     shutil.copy(tmp_path / "copy.sqlite", path)
     return ledger
@@ -361,27 +372,27 @@ def test_a_fork_is_refused_and_restored_with_all_that_both_took(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = forked(machine, tmp_path, monkeypatch)
-    for work in (ledger.account_names, lambda: pay(ledger, "s"), ledger.verify_and_count_entries):
+    for work in (ledger.account_names, lambda: pay(ledger, "s"), partial(verify_entries, ledger.chain)):
         with pytest.raises(LedgerDamaged, match=FORK):
             work()
-    said = " ".join(ledger.restore())
+    said = " ".join(restore_ledger(ledger.chain))
     assert "epsilon 2.5 and delta 0.0 charged for line" in said
     assert "1 attempts that had not ended count as used" not in said
     assert reserved(ledger) == {"epsilon": 1.0 + 1.0 + 2.5, "delta": 2e-5}
     assert reserved(ledger, "mnist") == {"epsilon": 1.0, "delta": 1e-5}
     assert ledger.statement("digits").budget == HIGHER
-    assert ledger.account_and_fingerprint_pairs() == (("digits", DATA),)
+    assert known_data(ledger) == (("digits", DATA),)
     attempts = ledger.attempts_of_plan("digits", "p")
-    assert attempts.final_end_record_of_attempt("a", 1) == ENDED.realised, "what had ended stays paid"
-    assert attempts.released == {"c" * 64: "w" * 64}
+    assert attempts.final_end("a", 1) == ENDED.realised, "what had ended stays paid"
+    assert list(attempts.released.values()) == ["w" * 64]
     assert attempts.launch != "n" * 32
     for plan, trial in (("p", "b"), ("r", "a"), ("r", "b")):
         with pytest.raises(ContractBroken, match="covered by no charge"):
             start_attempts(ledger, "digits", plan=plan, trials=[trial])
-    count = ledger.verify_and_count_entries()
-    assert ledger.restore() == ()
+    count = verify_entries(ledger.chain)
+    assert restore_ledger(ledger.chain) == ()
     pay(ledger, "t")
-    assert ledger.verify_and_count_entries() == count + 1
+    assert verify_entries(ledger.chain) == count + 1
 
 
 def test_a_restoration_that_was_killed_before_its_mirror_charges_nothing_twice(
@@ -393,12 +404,12 @@ def test_a_restoration_that_was_killed_before_its_mirror_charges_nothing_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(Mirror, "put_aside", die)
+        killed.setattr(restoration, "put_mirror_aside", die)
         with pytest.raises(KeyboardInterrupt):
-            ledger.restore()
-    ledger.restore()
+            restore_ledger(ledger.chain)
+    restore_ledger(ledger.chain)
     assert reserved(ledger) == {"epsilon": 1.0 + 1.0 + 2.5, "delta": 2e-5}
-    assert ledger.restore() == ()
+    assert restore_ledger(ledger.chain) == ()
 
 
 def test_two_users_whose_mirrors_have_the_same_lost_lines_charge_them_once(
@@ -413,21 +424,21 @@ def test_two_users_whose_mirrors_have_the_same_lost_lines_charge_them_once(
         return on(machine)
 
     as_user(0).open_account("digits", BUDGET)
-    as_user(1).name_mirror(None)
+    name_mirror(as_user(1).chain, None)
     older = path.read_bytes()
     for turn in range(4):
         pay(as_user(turn % 2), f"p{turn}")
     pay(as_user(1), "known to the second alone")
     path.write_bytes(older)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "three"))
-    on(machine).name_mirror(None)
+    name_mirror(on(machine).chain, None)
     pay(on(machine), "of the third")
     for number in (0, 1):
         with pytest.raises(LedgerDamaged, match=FORK):
             as_user(number).account_names()
-        assert as_user(number).restore()
+        assert restore_ledger(as_user(number).chain)
     for number in (0, 1):
-        assert as_user(number).restore() == ()
+        assert restore_ledger(as_user(number).chain) == ()
         pay(as_user(number), f"later {number}")
         assert reserved(as_user(number))["epsilon"] == 7.0 + number
 
@@ -437,7 +448,7 @@ def test_two_machines_on_one_mirror_have_one_budget(
 ) -> None:
     """Copies of one ledger on two machines; what one of them commits after it was overtaken never returns."""
     ledger = begun(machine)
-    ledger.name_mirror(tmp_path / "far.jsonl")
+    name_mirror(ledger.chain, tmp_path / "far.jsonl")
     shutil.copytree(machine, tmp_path / "second")
     pay(ledger, "q")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "second" / "state"))
@@ -460,7 +471,7 @@ def test_two_machines_on_one_mirror_have_one_budget(
     monkeypatch.setattr(Mirror, "follow", overtake)
     with pytest.raises(LedgerDamaged, match=FORK):
         pay(second, "again")
-    assert second.restore()
+    assert restore_ledger(second.chain)
     assert reserved(second)["epsilon"] == 4.0
 
 
@@ -471,12 +482,12 @@ def test_a_damaged_file_is_put_aside_and_its_lines_come_from_the_mirror(machine:
     place = in_file(path)
     place.tamper("UPDATE entries SET body = replace(body, '1.0', '0.1') WHERE seq = 2")
     with pytest.raises(LedgerDamaged, match="Entry 2"):
-        ledger.verify_and_count_entries()
-    (said,) = on(machine).restore()
+        verify_entries(ledger.chain)
+    (said,) = restore_ledger(on(machine).chain)
     assert "It was put aside as" in said
     assert entries(on(machine))[: len(before)] == before
     path.write_bytes(b"no database" * 999)
-    on(machine).restore()
+    restore_ledger(on(machine).chain)
     assert entries(on(machine))[: len(before)] == before
     assert len(list(path.parent.glob("ledger.sqlite.damaged-*"))) >= 1
 
@@ -488,13 +499,13 @@ def test_a_damaged_file_with_lines_that_no_mirror_has_is_not_replaced_by_fewer(
     ledger = begun(machine)
     with monkeypatch.context() as colleague:
         colleague.setenv("XDG_STATE_HOME", str(tmp_path / "colleague"))
-        on(machine).name_mirror(None)
+        name_mirror(on(machine).chain, None)
         pay(on(machine), "of the colleague")
     in_file(machine / "books" / "ledger.sqlite").tamper("UPDATE entries SET who = 'x' WHERE seq = 2")
     with pytest.raises(LedgerDamaged, match="has more lines than its mirrors here"):
-        ledger.restore()
+        restore_ledger(ledger.chain)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "colleague"))
-    on(machine).restore()
+    restore_ledger(on(machine).chain)
     assert reserved(on(machine))["epsilon"] == 2.0
 
 
@@ -508,10 +519,10 @@ def test_an_account_that_was_opened_anew_for_other_neighbours_is_not_mixed(
     path.write_bytes(older)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-        on(machine).name_mirror(None)
+        name_mirror(on(machine).chain, None)
         on(machine).open_account("mnist", Guarantee(epsilon=2.0, delta=1e-5, unit="patient"))
     with pytest.raises(BadInput, match="it was opened anew otherwise"):
-        ledger.restore()
+        restore_ledger(ledger.chain)
 
 
 def _charge(pipe: Any, address: str, count: int) -> None:
@@ -523,7 +534,7 @@ def _charge(pipe: Any, address: str, count: int) -> None:
 def test_processes_that_charge_at_once_mirror_every_line(place: Place, tmp_path: Path) -> None:
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET)
-    ledger.name_mirror(tmp_path / "far.jsonl")
+    name_mirror(ledger.chain, tmp_path / "far.jsonl")
     with processes(_charge, [(place.address, 4)] * 3) as pipes:
         for pipe in pipes:
             pipe.recv()

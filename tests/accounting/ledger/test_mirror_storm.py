@@ -14,6 +14,7 @@ import pytest
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror
+from dpsweep.accounting.ledger.upkeep import name_mirror, verify_entries
 from tests.accounting.books import BUDGET, ONE, processes
 from tests.charges import charge_cost, start_attempts
 from tests.databases import Place
@@ -60,7 +61,7 @@ def _command(pipe: Any, user: str, states: str, address: str, plan: str, instant
 def _look(pipe: Any, user: str, states: str, address: str) -> None:
     _as_user(user, states)
     ledger = Ledger(address)
-    ledger.verify_and_count_entries()
+    verify_entries(ledger.chain)
     pipe.send([entry.digest for entry in ledger.statement("digits").entries])
 
 
@@ -71,7 +72,7 @@ def test_no_kill_makes_a_fork_and_nothing_is_charged_or_started_twice(
     states, far = str(tmp_path / "states"), Mirror(path=tmp_path / "far.jsonl")
     ledger = Ledger(place.address)
     ledger.open_account("digits", BUDGET)
-    ledger.name_mirror(far.path)
+    name_mirror(ledger.chain, far.path)
     returned, died, plan = set[str](), 0, 0
     while died < kills:
         user = chance.choice(USERS)

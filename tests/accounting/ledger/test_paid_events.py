@@ -11,9 +11,10 @@ import pytest
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, gaussian, no_access, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import append_line_with_balance
+from dpsweep.accounting.ledger.account import append_body
 from dpsweep.accounting.ledger.bodies import Started
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.records.plan import priced_events_of_runs
 from tests.charges import NOTHING, PANEL
 
@@ -44,14 +45,14 @@ def charge(ledger: Ledger, points: Any, trials: Any = ("a", "b"), rule: str = "c
 
 def start(ledger: Ledger, trials: tuple[str, ...], **declared: Any) -> int:
     many = {name: events if isinstance(events, tuple) else (events,) for name, events in declared.items()}
-    return len(ledger.record_starts_and_return_receipts("digits", plan="p", trials=trials, declared=many))
+    return len(ledger.start("digits", plan="p", trials=trials, declared=many))
 
 
 def refused(ledger: Ledger, trials: tuple[str, ...], **declared: Any) -> None:
-    before = ledger.verify_and_count_entries()
+    before = verify_entries(ledger.chain)
     with pytest.raises(ContractBroken, match="pays for other accesses than those that are declared: nothing trains"):
         start(ledger, trials, **declared)
-    assert ledger.verify_and_count_entries() == before
+    assert verify_entries(ledger.chain) == before
 
 
 def test_another_plan_of_the_same_name_does_not_train_on_a_charge(ledger: Ledger) -> None:
@@ -119,7 +120,7 @@ def test_turns_take_the_points_of_their_phase_before_those_of_all(ledger: Ledger
 
 def test_no_attempt_is_spare_without_a_point(ledger: Ledger) -> None:
     for points, spares in (([CHEAP, CHEAP], 1), ([CHEAP], 10)):
-        with pytest.raises(ValueError, match=f"spares={spares} with a point for each"):
+        with pytest.raises(ValueError, match=f"to be distinct and spares={spares} in"):
             charge(ledger, points, spares=spares)
 
 
@@ -141,9 +142,10 @@ def test_what_a_restoration_used_up_stops_no_later_charge(ledger: Ledger) -> Non
     """Its start lines declare nothing."""
     charge(ledger, [CHEAP], ("a",))
     paid = ledger.attempts_of_plan("digits", "p").charges[0].digest
-    with ledger._write_transaction_on_open_account("digits") as (lines, balance):
+    with ledger.chain.write_transaction() as lines:
+        assert lines is not None
         used = Started(trial="a", attempt=1, charge=paid)
-        append_line_with_balance(lines, "digits", used, plan="p", before=balance)
+        append_body(lines, "digits", used, plan="p")
     charge(ledger, [CHEAP], ("a",))
     assert start(ledger, ("a",), a=CHEAP) == 1
 
@@ -164,6 +166,6 @@ def test_runs_on_shared_batches_are_together_the_one_point(ledger: Ledger) -> No
 
 
 def test_a_cost_from_outside_starts_nothing(ledger: Ledger) -> None:
-    ledger.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=0.0), "a pilot study")
+    ledger.charge_outside("digits", Guarantee(epsilon=1.0, delta=0.0), "a pilot study")
     with pytest.raises(ContractBroken, match="covered by no charge"):
         start(ledger, ("a",), a=CHEAP)

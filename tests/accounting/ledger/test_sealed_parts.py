@@ -9,10 +9,11 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import sealed_charges_of_entries
-from dpsweep.accounting.ledger.bodies import Charged, body_from_json
+from dpsweep.accounting.ledger.account import sealed_charges
+from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
+from dpsweep.accounting.ledger.statement import card_part
 from tests.accounting.books import BUDGET, ONE
 from tests.charges import charge_cost
 
@@ -29,14 +30,13 @@ def book(tmp_path: Path) -> Ledger:
 
 def charge(ledger: Ledger, sealed: SealedCharge | None, plan: str = "p") -> int | None:
     entry = charge_cost(ledger, "digits", plan=plan, trials=["a"], cost=ONE, sealed=sealed)
-    body = body_from_json(entry.kind, entry.body)
-    assert isinstance(body, Charged)
+    body = body_of_kind(entry, Charged)
     return None if body.sealed is None else body.sealed.card
 
 
 def test_each_charge_of_a_card_has_the_next_part(book: Ledger) -> None:
     assert [charge(book, ASKED), charge(book, WITHOUT), charge(book, ASKED, "q")] == [1, None, 2]
-    assert book.statement("digits", "q").attempts_of_plan("q").part_of_card == 2
+    assert card_part(book.statement("digits", "q").attempts_of_plan("q")) == 2
     with pytest.raises(BadInput, match="none is left"):
         charge(book, ASKED, "r")
     assert len(book.statement("digits").charges) == 3, "a refused card charges nothing"
@@ -68,8 +68,8 @@ def test_no_part_is_fresh_once_a_charge_may_have_read_any_unit(
 
 
 def test_no_part_is_fresh_after_a_cost_from_outside(book: Ledger) -> None:
-    book.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=1e-9), "a study")
-    assert sealed_charges_of_entries(book.statement("digits").entries) == (None,)
+    book.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-9), "a study")
+    assert sealed_charges(book.statement("digits").entries) == (None,)
     with pytest.raises(BadInput, match="none is left"):
         charge(book, ASKED)
 

@@ -33,7 +33,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
     worst_of_events,
 )
-from dpsweep.accounting.events.trial_counts import Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
+from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.likelihood_ratio import (
     CanarySteps,
@@ -80,7 +80,7 @@ def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charg
     """q=.01, noise 1.2, 2000 steps: ranked by the plain sum 4.087, by two cuts more; composition charges 6.67."""
     cells = distribution_of_likelihood_ratio_sum([CanarySteps(rate=0.01, noise_multiplier=1.2, count=2000)])
     assert cells is not None
-    by_likelihood = epsilon_forced_by_two_cuts(cells, Fixed(count=10), 1e-5)
+    by_likelihood = epsilon_forced_by_two_cuts(cells, EachPoint(count=10), 1e-5)
     assert 4.087 < by_likelihood <= Pld().epsilon(run(1.2, 20_000, 0.01), 1e-5, ADD)
     geometric = best_of_tries(run(1.2, 2000, 0.01), NegativeBinomial.with_mean(eta=1, mean=10))
     assert by_likelihood > Rdp().epsilon(geometric, 1e-5, ADD)
@@ -197,7 +197,7 @@ def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:
         Stopping(gamma=0.1, limit=25),
         Stopping(gamma=1.0, limit=3),
         Stopping(gamma=0.002, limit=2000),
-        Fixed(count=6),
+        EachPoint(count=6),
         Capped(tries=Poisson(mean=4.0), limit=3),
         Capped(tries=NegativeBinomial(eta=0.0, gamma=0.05), limit=40),
     ],
@@ -206,13 +206,15 @@ def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:
 def test_the_rise_of_the_generating_function_keeps_its_digits(law: Tries) -> None:
     low, high = np.triu(np.ones((21, 21))).nonzero()
     low, high = low / 20, high / 20
-    exact = [
-        law.generating_function(float(b)) - law.generating_function(float(a)) for a, b in zip(low, high, strict=True)
-    ]
+    exactly = {EachPoint(count=6): 6, NegativeBinomial(eta=1.0, gamma=1.0): 1, Stopping(gamma=1.0, limit=3): 1}.get(law)
+    chances = probabilities(law) if exactly is None else np.eye(7)[exactly]
+    tries = np.arange(len(chances))
+    exact = [chances @ (b**tries - a**tries) for a, b in zip(low, high, strict=True)]
     assert generating_function_rise(law, low, high - low) == pytest.approx(np.array(exact), abs=1e-12)
     for at in (0.2, 0.9, 1.0):
         tiny = generating_function_rise(law, np.full(2, at), np.array([1e-30, 2e-30]))
-        assert tiny / law.generating_function_slope(np.full(2, at)) == pytest.approx(np.array([1e-30, 2e-30]), rel=1e-9)
+        slope = chances[1:] @ (tries[1:] * at ** (tries[1:] - 1.0))
+        assert tiny / slope == pytest.approx(np.array([1e-30, 2e-30]), rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from dpsweep.accounting.pricing.search_price import CardTerms, PricedSearch, sea
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import runs_with_solved_steps
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.rules import Composition
 from tests.accounting.reference_losses import (
     Added,
     FixedSize,

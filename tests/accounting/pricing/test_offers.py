@@ -15,12 +15,14 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.rule_prices import Offer, cheapest_offer_showing_results, offer_of_each_rule
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.rules import (
+    Composition,
+    Final,
+    NoisyMax,
+    PrivateSelection,
+    RandomStopping,
+    Subsampled,
+)
 
 DELTA = 1e-5
 ADD = Adjacency.ADD_OR_REMOVE_ONE

@@ -24,16 +24,19 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.price import DELTAS, gaussian_mu, price, proven_gaussian_mu
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    DisjointParts,
+    Final,
+    NoisyMax,
+    PoissonSelection,
+    PrivateSelection,
+    RandomStopping,
+    Subsampled,
+    Threshold,
+)
 
 DELTA = 1e-5
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -62,7 +65,7 @@ def test_a_search_is_priced_by_the_default_panel_and_contains_its_attack(rule: S
     assert made.epsilon_at(DELTA) == made.epsilon
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.final_run_terms is None], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.final_run is None], ids=lambda rule: rule.name)
 def test_a_search_is_the_rules_event_over_equal_points(rule: SelectionRule) -> None:
     assert rule.search(SCORED, points=6).is_same_as(rule.event([SCORED] * 6))
     assert rule.search(RUN, points=6).is_same_as(rule.event([PlanEvent(training=RUN)] * 6))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsweep.accounting.accountants.pld import Pld, clear_cached_prices, profile_of_gaussian_steps
+from dpsweep.accounting.accountants.pld import Pld, clear_cached_prices
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
@@ -22,18 +22,23 @@ from dpsweep.accounting.events.build import (
     repeat,
 )
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.profiles.selection_envelope import tradeoff_tangents_of_curve
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.interface import Disclosure, SelectionRule, rule_from_config
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.profiles.selection_envelope import curves_and_tradeoffs
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    DisjointParts,
+    PoissonSelection,
+    PrivateSelection,
+    RandomStopping,
+    Subsampled,
+    Threshold,
+    rule_from_config,
+)
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 PANEL = Panel(claimants=(Pld(), Rdp()))
@@ -100,9 +105,6 @@ class TooLow:
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         return Pld().epsilon(repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5), 1), delta, adjacency)
 
-    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        return 0.0
-
 
 def test_contradicting_accountants_are_not_reported() -> None:
     with pytest.raises(AccountantsDisagree, match="forgetful"):
@@ -116,10 +118,7 @@ class JustTooLow:
     name: str = "generous"
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        return 0.99 * Pld().lower(event, delta, adjacency)
-
-    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        return 0.0
+        return 0.99 * forced_epsilon(event, delta, adjacency)
 
 
 def test_a_bound_just_below_a_proven_one_is_not_reported() -> None:
@@ -251,10 +250,10 @@ def test_a_steep_price_has_more_digits_and_a_jump_keeps_its_distance() -> None:
 def test_what_is_forgotten_is_priced_again_alike() -> None:
     events = [rule.event([run(1.5)] * 3) for rule in (Composition(), PrivateSelection(mean=3))]
     before = [PANEL.epsilon(event, 1e-5, ADD) for event in events]
-    assert profile_of_gaussian_steps.cache_info().currsize > 0
-    assert tradeoff_tangents_of_curve.cache_info().currsize > 0
+    assert Pld._profile_of_exact_noise.cache_info().currsize > 0
+    assert curves_and_tradeoffs.cache_info().currsize > 0
     clear_cached_prices()
-    assert profile_of_gaussian_steps.cache_info().currsize == tradeoff_tangents_of_curve.cache_info().currsize == 0
+    assert Pld._profile_of_exact_noise.cache_info().currsize == curves_and_tradeoffs.cache_info().currsize == 0
     assert [PANEL.epsilon(event, 1e-5, ADD) for event in events] == before
 
 
@@ -285,8 +284,8 @@ def test_one_more_trial_never_lowers_the_price() -> None:
 def test_composition_runs_and_shows_everything() -> None:
     from random import Random
 
-    rule = rule_from_config({"_target_": "dpsweep.accounting.selection.composition.Composition"})
-    assert rule.tries_over(4).draw(Random(1)).tries == (0, 1, 2, 3)
+    rule = rule_from_config({"kind": "composition"})
+    assert rule.draw(4, Random(1)).tries == (0, 1, 2, 3)
     assert rule.discloses == frozenset(Disclosure)
 
 
@@ -294,8 +293,8 @@ def test_composition_runs_and_shows_everything() -> None:
     "config",
     [
         {},
-        {"_target_": "dpsweep.accounting.selection.composition.Kompozition"},
-        {"_target_": "dpsweep.accounting.selection.composition.Composition", "gamma": 0.1},
+        {"kind": "kompozition"},
+        {"kind": "composition", "gamma": 0.1},
     ],
 )
 def test_a_rule_that_does_not_exist_is_refused(config: dict[str, object]) -> None:

@@ -10,8 +10,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from dpsweep.accounting.accountants.interface import GaussianSteps
-from dpsweep.accounting.accountants.pld import ComposedProfile, Pld, equal_mechanisms_of_gaussian_steps
+from dpsweep.accounting.accountants.pld import Pld, composed_losses
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import best_of_tries, compose, gaussian, noisy_count, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
@@ -20,12 +19,13 @@ from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.profiles import privacy_loss as losses
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_profiles import (
+    EVERYTHING,
+    NOTHING,
     Claimed,
-    Everything,
     GaussianProfile,
-    Nothing,
     Profile,
     Sampled,
+    TwoSided,
     Worst,
     invert_profile,
 )
@@ -57,14 +57,24 @@ def test_delta_falls_and_epsilon_is_its_inverse(profile: Profile) -> None:
 
 
 def test_nothing_and_everything_are_the_extremes() -> None:
-    assert (Nothing().epsilon(1e-9), Everything().epsilon(1e-9)) == (0.0, math.inf)
+    assert (NOTHING.epsilon(1e-9), EVERYTHING.epsilon(1e-9)) == (0.0, math.inf)
     assert (Claimed(at=math.inf, beyond=0.0).epsilon(0.1), Claimed(at=2.0, beyond=0.2).epsilon(0.1)) == (math.inf,) * 2
     assert Claimed(at=2.0, beyond=0.2).epsilon(0.2) == 2.0
 
 
-@pytest.mark.parametrize("profile", [GaussianProfile(mu=math.nan), Claimed(at=math.nan, beyond=0.0)], ids=str)
-def test_the_inverse_of_nan_is_infinity(profile: Profile) -> None:
-    assert profile.epsilon(1e-5) == math.inf
+def test_nan_is_refused_where_it_arises() -> None:
+    for values in ({"at": math.nan}, {"at": 1.0, "beyond": math.nan}):
+        with pytest.raises(ValueError, match="nan"):
+            Claimed(**values)
+    with pytest.raises(ValueError, match="nan"):
+        GaussianProfile(mu=math.nan)
+    with pytest.raises(ArithmeticError, match="nan"):
+        Sampled(inner=TwoSided(directions=(_Nan(),)), rate=0.5).epsilon(1e-5)
+
+
+class _Nan(Profile):
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        return np.full(len(epsilons), np.nan)
 
 
 def test_one_sampled_step_is_exact() -> None:
@@ -80,7 +90,8 @@ def test_one_sampled_step_is_exact() -> None:
     [(1e-4, 0.3), (0.02, 1.2), (0.2, 20.0), (0.5, 0.5), (0.3, 0.05), (0.99, 2.0)],
 )
 def test_a_steps_losses_are_the_librarys_in_every_direction(sample_rate: float, noise_multiplier: float) -> None:
-    most = losses.largest_loss_of_replaced_record(sample_rate, noise_multiplier)
+    (replaced,) = losses.poisson_step(sample_rate, noise_multiplier, REPLACE)
+    most = replaced.reach
     epsilons = np.linspace(-most, most, 400)
     for direction, ours in (
         (AdjacencyType.REMOVE, losses.removed_record_curve),
@@ -107,22 +118,14 @@ def test_distributions_agree_with_the_librarys(
         value_discretization_interval=1e-3,
         neighboring_relation=NeighboringRelation[adjacency.name],
     ).self_compose(steps)
-    step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
-    ours = ComposedProfile.from_equal_mechanisms([equal_mechanisms_of_gaussian_steps(step, 1e-3, adjacency)])
+    ours = composed_losses([(losses.poisson_step(sample_rate, noise_multiplier, adjacency), steps)], 1e-3)
     for delta in (1e-2, 1e-5, 1e-7):
         # An unsampled Gaussian collapses into one exactly; the library convolves its discretisation.
         slack = 1e-9 if steps == 1 else 2e-6 if sample_rate < 1 else 1e-5
-        assert ours.epsilon(delta) == pytest.approx(oracle.get_epsilon_for_delta(delta), abs=slack)
-    for losses_of_one in (
-        equal_mechanisms_of_gaussian_steps(step, 1e-3, adjacency).ahead,
-        equal_mechanisms_of_gaussian_steps(step, 1e-3, adjacency).behind,
-    ):
-        assert losses_of_one.probabilities.sum() == pytest.approx(1.0, abs=1e-10)
-
-
-def one_step(probabilities: np.ndarray, interval: float, infinite: float) -> ComposedLosses:
-    one = Losses(lowest=-199, interval=interval, probabilities=probabilities, infinite=infinite)
-    return ComposedLosses([(one, 1)])
+        epsilon = max(direction.epsilon(delta) for direction in ours)
+        assert epsilon == pytest.approx(oracle.get_epsilon_for_delta(delta), abs=slack)
+    for direction in ours:
+        assert direction.parts[0][0].probabilities.sum() == pytest.approx(1.0, abs=1e-10)
 
 
 def test_a_grid_passes_through_its_curve_and_lies_above_between() -> None:
@@ -131,11 +134,10 @@ def test_a_grid_passes_through_its_curve_and_lies_above_between() -> None:
     at = interval * np.arange(200)
     kinked = np.where(at < 1, 0.3, exact.delta(at))
     for curve in (exact.delta(at), kinked):
-        tails = one_step(losses.loss_probabilities(curve, curve, interval), interval, float(curve[-1]))
+        tails = ComposedLosses([(Losses.from_curves(curve, curve, interval), 1)])
         assert (tails.delta(at) >= curve - 1e-13).all()
         assert (tails.delta(at + interval / 2)[:-1] >= curve[1:] - 1e-13).all()
-    smooth = losses.loss_probabilities(exact.delta(at), exact.delta(at), interval)
-    tails = one_step(smooth, interval, float(exact.delta(at)[-1]))
+    tails = ComposedLosses([(Losses.from_curves(exact.delta(at), exact.delta(at), interval), 1)])
     assert tails.delta(at) == pytest.approx(exact.delta(at), rel=1e-4, abs=1e-11)
 
 
@@ -223,8 +225,6 @@ def test_halving_the_interval_changes_next_to_nothing(sample_rate: float, noise_
     for adjacency in (ADD, REPLACE):
         whole = Pld().epsilon(event, 1e-5, adjacency)
         fine = min(1e-4, 0.1 * sample_rate / noise_multiplier) / 2
-        step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
-        half = ComposedProfile.from_equal_mechanisms(
-            [equal_mechanisms_of_gaussian_steps(step, fine, adjacency)]
-        ).epsilon(1e-5)
+        parts = [(losses.poisson_step(sample_rate, noise_multiplier, adjacency), steps)]
+        half = max(direction.epsilon(1e-5) for direction in composed_losses(parts, fine))
         assert half - 1e-6 <= whole <= half * 1.001

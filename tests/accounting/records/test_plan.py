@@ -13,7 +13,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.rules import Composition
 from tests.places import NONCE, launched
 
 
@@ -31,7 +31,7 @@ def plan(budget: float = 10.0) -> Plan:
         account="digits",
         budget=Guarantee(epsilon=budget, delta=1e-4),
         delta=1e-5,
-        rule={"_target_": "dpsweep.accounting.selection.composition.Composition"},
+        rule={"_target_": "dpsweep.accounting.selection.rules.Composition"},
         blocks=tuple(Block(trials=(one,)) for one in trials),
         event=Composition().event([one.event for one in trials]),
         target_epsilon=8.0,
@@ -101,9 +101,9 @@ def receipt() -> Receipt:
 
 def test_a_receipt_is_used_once(tmp_path: Path) -> None:
     receipt().write(tmp_path)
-    assert Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t") == receipt()
+    assert Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t") == receipt()
     with pytest.raises(NoReceipt, match="already used"):
-        Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
 
 
 def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             try:
-                Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+                Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
             except NoReceipt:
                 os._exit(1)
             os._exit(0)
@@ -124,14 +124,14 @@ def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
 
 def test_no_receipt_no_training(tmp_path: Path) -> None:
     with pytest.raises(NoReceipt, match="holds no receipt"):
-        Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
     receipt().write(tmp_path)
     for names in ({"plan": "other", "trial": "t"}, {"plan": "p", "trial": "other"}):
         with pytest.raises(NoReceipt, match="nothing trains"):
-            Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), **names)
+            Receipt.claim(tmp_path, launched(tmp_path / "private"), **names)
     (tmp_path / "receipt.json").write_text('{"plan": "p"}')
-    with pytest.raises(NoReceipt, match="damaged"):
-        Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+    with pytest.raises(NoReceipt, match="whole and readable"):
+        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
 
 
 def result() -> TrialResult:

@@ -26,11 +26,10 @@ from dpsweep.accounting.searches.proposed_points import (
     trials_of_proposals,
 )
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.rules import Composition, rule_from_config
 
 SAMPLER = {"_target_": "optuna.samplers.RandomSampler"}
-RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
+RULE = {"kind": "composition"}
 
 
 def points(noises: Sequence[float] = (2.0, 2.0, 3.0)) -> tuple[Trial, ...]:
@@ -210,8 +209,8 @@ def test_proposals_run_only_where_every_turn_is_paid_for_and_scores_may_be_read(
     for cheaper in (plan_of(3).event, replace(plan, proposed=None, blocks=plan.blocks[:1]).trials[0].event):
         with pytest.raises(BadInput, match="but not run"):
             search_class_for_plan(replace(plan, event=cheaper))
-    hidden = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
+    hidden = {"kind": "private_selection", "mean": 3.0}
     searched = rule_from_config(hidden).event([trial.event for trial in plan.trials])
     assert search_class_for_plan(replace(plan, rule=hidden, event=searched, proposed=None)) is SecretDraw
-    with pytest.raises(BadInput, match="proposal made from hidden scores"):
+    with pytest.raises(BadInput, match="proposals=adaptive to be fixed under private_selection"):
         search_class_for_plan(replace(plan, rule=hidden, event=searched))

@@ -42,9 +42,10 @@ def digest(folder: Path) -> str:
     return ReleasedWinner.of_release(folder).digest_of_all_files(folder)
 
 
-def publish(ledger: Ledger, folder: Path, winner: str = "w", charge: str = "c") -> None:
+def publish(ledger: Ledger, folder: Path, winner: str = "w") -> None:
+    charge = ledger.attempts_of_plan("digits", "p").charges[0].digest
     manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=digest(folder))
-    ledger.record_release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
+    ledger.release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
 
 
 def verified(ledger: Ledger, folder: Path) -> str:
@@ -153,3 +154,14 @@ def test_the_line_tells_nothing_without_the_salt(tmp_path: Path) -> None:
         for folder in (one, few)
     }
     assert len(lengths) == 1
+
+
+def test_a_release_is_one_of_a_charge_of_its_plan(ledger: Ledger) -> None:
+    charge_cost(ledger, "digits", plan="q", trials=["a"], cost=ONE)
+    other = ledger.attempts_of_plan("digits", "q").charges[0].digest
+    start = ledger.statement("digits").entries[0].digest
+    for charge in ("c" * 64, other, start):
+        manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
+        with pytest.raises(BadInput, match="to be a charge of plan p on digits"):
+            ledger.release("digits", plan="p", winner=Released(charge=charge, winner="w"), manifest=manifest)
+    assert not ledger.attempts_of_plan("digits", "p").released

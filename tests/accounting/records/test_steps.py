@@ -16,15 +16,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import (
-    Header,
-    StepLog,
-    can_attempt_resume,
-    number_of_priced_steps,
-    remove_checkpoints,
-    resume_step_log,
-    steps_spent_by_attempt,
-)
+from dpsweep.accounting.records.step_log import Header, StepLog
+from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from tests.places import both
 
 STEP = events.poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0)
@@ -58,82 +51,76 @@ def checkpoint(steps: StepLog, *, step: int, spent: int | None = None, receipt: 
 
 def begun(place: Path) -> StepLog:
     RECEIPT.write(place)
-    return StepLog.empty_for_attempt(both(place), TRIAL, 2)
+    return StepLog.begin(both(place), TRIAL, 2)
 
 
 def interrupted(place: Path) -> StepLog:
     """Killed in its second stretch of four."""
-    return checkpoint(begun(place).mark_steps_before_run(4), step=4).mark_steps_before_run(4)
+    return checkpoint(begun(place).take(4), step=4).take(4)
 
 
 def test_a_killed_stretch_counts_in_full_and_a_checkpoint_counts_what_ran(tmp_path: Path) -> None:
     steps = begun(tmp_path)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 0
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
-    steps = steps.mark_steps_before_run(4)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == steps.number_of_spent_steps == 4
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2), "there is nothing to go on from"
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 0
+    assert not can_resume(both(tmp_path), TRIAL, 2)
+    steps = steps.take(4)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 4
+    assert not can_resume(both(tmp_path), TRIAL, 2), "there is nothing to go on from"
     steps = checkpoint(steps, step=3)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == steps.number_of_spent_steps == 3, (
-        "it was stopped before the fourth"
-    )
-    steps = steps.mark_steps_before_run(4)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == steps.number_of_spent_steps == 7
-    assert (
-        StepLog.read_for_attempt(both(tmp_path), TRIAL, 2) == resume_step_log(both(tmp_path), TRIAL, RECEIPT) == steps
-    )
-    assert can_attempt_resume(both(tmp_path), TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 3, "it was stopped before the fourth"
+    steps = steps.take(4)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 7
+    assert StepLog.read(both(tmp_path), TRIAL, 2) == StepLog.resume(both(tmp_path), TRIAL, RECEIPT) == steps
+    assert can_resume(both(tmp_path), TRIAL, 2)
 
 
 def test_what_is_missing_must_fit_within_what_was_priced(tmp_path: Path) -> None:
     steps = interrupted(tmp_path)
-    assert number_of_priced_steps(TRIAL) == 14
-    assert can_attempt_resume(both(tmp_path), TRIAL, 2), "8 were spent and 6 are missing"
-    steps.mark_steps_before_run(1)
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2), "9 were spent and 6 are missing"
+    assert TRIAL.priced_steps == 14
+    assert can_resume(both(tmp_path), TRIAL, 2), "8 were spent and 6 are missing"
+    steps.take(1)
+    assert not can_resume(both(tmp_path), TRIAL, 2), "9 were spent and 6 are missing"
     with pytest.raises(ContractBroken, match="9 steps taken and 6 missing to be at most the 14 priced"):
-        resume_step_log(both(tmp_path), TRIAL, RECEIPT)
+        StepLog.resume(both(tmp_path), TRIAL, RECEIPT)
 
 
 def test_steps_that_were_lost_before_a_checkpoint_stay_spent_after_it(tmp_path: Path) -> None:
-    steps = interrupted(tmp_path).mark_steps_before_run(4)
+    steps = interrupted(tmp_path).take(4)
     checkpoint(steps, step=8, spent=12)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 12
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 12
     with pytest.raises(ContractBroken, match="12 steps taken and 3 to come"):
-        resume_step_log(both(tmp_path), TRIAL, RECEIPT).mark_steps_before_run(3)
+        StepLog.resume(both(tmp_path), TRIAL, RECEIPT).take(3)
 
 
 def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
-    steps = begun(tmp_path).mark_steps_before_run(10).mark_steps_before_run(4)
+    steps = begun(tmp_path).take(10).take(4)
     for more in (1, 10):
         with pytest.raises(ContractBroken, match=f"14 steps taken and {more} to come"):
-            steps.mark_steps_before_run(more)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 14
+            steps.take(more)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 14
     with pytest.raises(ContractBroken, match="0 steps taken and 15 to come"):
-        StepLog.empty_for_attempt(both(tmp_path), TRIAL, 3).mark_steps_before_run(15)
+        StepLog.begin(both(tmp_path), TRIAL, 3).take(15)
     assert not (tmp_path / "steps-3").exists()
 
 
 def test_an_attempt_begins_once(tmp_path: Path) -> None:
-    begun(tmp_path).mark_steps_before_run(4)
+    begun(tmp_path).take(4)
     with pytest.raises(ContractBroken, match="File exists"):
-        begun(tmp_path).mark_steps_before_run(4)
-    assert StepLog.empty_for_attempt(both(tmp_path), TRIAL, 3).mark_steps_before_run(4).number_of_spent_steps == 4, (
-        "another attempt is another file"
-    )
+        begun(tmp_path).take(4)
+    assert StepLog.begin(both(tmp_path), TRIAL, 3).take(4).spent == 4, "another attempt is another file"
 
 
 def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
     steps = interrupted(tmp_path)
-    assert can_attempt_resume(both(tmp_path), TRIAL, 2)
-    scored = steps.mark_score_before_measuring()
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 8
-    assert StepLog.read_for_attempt(both(tmp_path), TRIAL, 2) == scored
+    assert can_resume(both(tmp_path), TRIAL, 2)
+    scored = steps.score()
+    assert not can_resume(both(tmp_path), TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 8
+    assert StepLog.read(both(tmp_path), TRIAL, 2) == scored
     for more in (
-        lambda: scored.mark_steps_before_run(1),
-        scored.mark_score_before_measuring,
-        lambda: resume_step_log(both(tmp_path), TRIAL, RECEIPT),
+        lambda: scored.take(1),
+        scored.score,
+        lambda: StepLog.resume(both(tmp_path), TRIAL, RECEIPT),
     ):
         with pytest.raises(ContractBroken, match="was scored"):
             more()
@@ -145,24 +132,24 @@ def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
 def test_a_checkpoint_of_anything_else_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
     """Somebody copied the files of another attempt, plan or charge into the place of this one's."""
     theirs = replace(RECEIPT, **other)  # type: ignore[arg-type]
-    checkpoint(begun(tmp_path).mark_steps_before_run(4), step=4, receipt=theirs)
+    checkpoint(begun(tmp_path).take(4), step=4, receipt=theirs)
     (tmp_path / f"checkpoint-{theirs.attempt}").rename(tmp_path / "checkpoint-2")
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
     with pytest.raises(NoReceipt, match="nothing goes on"):
-        resume_step_log(both(tmp_path), TRIAL, RECEIPT)
+        StepLog.resume(both(tmp_path), TRIAL, RECEIPT)
 
 
 def test_the_receipt_decides_which_attempt_goes_on(tmp_path: Path) -> None:
     interrupted(tmp_path)
     other = replace(TRIAL, config={"steps": 10, "lr": 1})
-    assert not can_attempt_resume(both(tmp_path), other, 2)
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 1)
+    assert not can_resume(both(tmp_path), other, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 1)
     replace(RECEIPT, attempt=3).write(tmp_path)
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
     replace(RECEIPT, resume=1).write(tmp_path)
-    assert can_attempt_resume(both(tmp_path), TRIAL, 2), "a receipt to resume is one for the same attempt"
+    assert can_resume(both(tmp_path), TRIAL, 2), "a receipt to resume is one for the same attempt"
     (tmp_path / "receipt.json").unlink()
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
 
 
 @pytest.mark.parametrize("name", ["checkpoint-2", "steps-2"])
@@ -175,10 +162,10 @@ def test_no_damage_makes_an_attempt_go_on_or_cheaper(tmp_path: Path, name: str) 
     cut = [whole[:length] for length in range(len(whole)) if whole[:length] != b"4 4\n"]
     for content in (*changed, *cut, whole + b"\0", whole + b"\xff", None):
         path.unlink() if content is None else path.write_bytes(content)
-        assert not can_attempt_resume(both(tmp_path), TRIAL, 2), content
-        assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) >= 8, content
+        assert not can_resume(both(tmp_path), TRIAL, 2), content
+        assert steps_spent(both(tmp_path), TRIAL, 2) >= 8, content
     path.write_bytes(whole)
-    assert can_attempt_resume(both(tmp_path), TRIAL, 2)
+    assert can_resume(both(tmp_path), TRIAL, 2)
 
 
 def test_a_file_that_nobody_may_read_is_damage_and_no_traceback(tmp_path: Path) -> None:
@@ -188,10 +175,10 @@ def test_a_file_that_nobody_may_read_is_damage_and_no_traceback(tmp_path: Path) 
         interrupted(place)
         (place / name).unlink()
         (place / name).mkdir()
-        assert not can_attempt_resume(both(place), TRIAL, 2), name
-        assert steps_spent_by_attempt(both(place), TRIAL, 2) >= 8
-    assert not can_attempt_resume(both(tmp_path / "nowhere"), TRIAL, 2)
-    assert steps_spent_by_attempt(both(tmp_path / "nowhere"), TRIAL, 2) == 0
+        assert not can_resume(both(place), TRIAL, 2), name
+        assert steps_spent(both(place), TRIAL, 2) >= 8
+    assert not can_resume(both(tmp_path / "nowhere"), TRIAL, 2)
+    assert steps_spent(both(tmp_path / "nowhere"), TRIAL, 2) == 0
 
 
 def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,13 +190,13 @@ def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch
         flushed.append((os.fstat(handle).st_ino, os.fstat(handle).st_size))
 
     monkeypatch.setattr(os, "fsync", watch)
-    steps = StepLog.empty_for_attempt(both(tmp_path), TRIAL, 2).mark_steps_before_run(4)
+    steps = StepLog.begin(both(tmp_path), TRIAL, 2).take(4)
     path = tmp_path / "steps-2"
     assert (path.stat().st_ino, len("4 4\n")) in flushed
     assert tmp_path.stat().st_ino in {number for number, _ in flushed}, "nor may the file's name be lost"
     for more in (
-        lambda: steps.mark_steps_before_run(4),
-        lambda: replace(steps, marked=8).mark_score_before_measuring(),
+        lambda: steps.take(4),
+        lambda: replace(steps, marked=8).score(),
     ):
         flushed.clear()
         more()
@@ -219,32 +206,32 @@ def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch
 
 def test_of_two_processes_at_one_attempt_one_goes_on(tmp_path: Path) -> None:
     """A worker that outlived its coordinator, and the one that resumed its attempt in a copy of the folder."""
-    orphan = begun(tmp_path).mark_steps_before_run(4)
-    resumed = StepLog.read_for_attempt(both(tmp_path), TRIAL, 2).mark_steps_before_run(4)
-    for more in (lambda: orphan.mark_steps_before_run(4), orphan.mark_score_before_measuring):
+    orphan = begun(tmp_path).take(4)
+    resumed = StepLog.read(both(tmp_path), TRIAL, 2).take(4)
+    for more in (lambda: orphan.take(4), orphan.score):
         with pytest.raises(ContractBroken, match="goes on in another process: nothing more runs here"):
             more()
-    resumed.mark_score_before_measuring()
+    resumed.score()
     with pytest.raises(ContractBroken, match="goes on in another process"):
-        resumed.mark_steps_before_run(1)
+        resumed.take(1)
     assert (tmp_path / "steps-2").read_text() == "4 4\n4 8\nscore 8\n"
 
 
 @pytest.mark.parametrize("name", ["write", "fsync", "open"])
 def test_nothing_runs_that_cannot_be_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    steps = begun(tmp_path).mark_steps_before_run(4)
+    steps = begun(tmp_path).take(4)
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, name, full)
-    for mark in (lambda: steps.mark_steps_before_run(4), steps.mark_score_before_measuring):
+    for mark in (lambda: steps.take(4), steps.score):
         with pytest.raises(ContractBroken, match=r"Nothing runs that was not marked in .*: No space|nothing more runs"):
             mark()
 
 
 def test_a_mark_of_which_half_was_written_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, write = checkpoint(begun(tmp_path).mark_steps_before_run(4), step=4), os.write
+    steps, write = checkpoint(begun(tmp_path).take(4), step=4), os.write
 
     def write_half(handle: int, line: bytes) -> int:
         if len(line) < len("4 8\n"):
@@ -253,9 +240,9 @@ def test_a_mark_of_which_half_was_written_is_none(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "write", write_half)
     with pytest.raises(ContractBroken, match="No space left"):
-        steps.mark_steps_before_run(4)
-    assert not can_attempt_resume(both(tmp_path), TRIAL, 2)
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 14
+        steps.take(4)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 14
 
 
 def test_only_the_owner_reads_them_and_a_result_leaves_the_marks_alone(tmp_path: Path) -> None:
@@ -266,9 +253,9 @@ def test_only_the_owner_reads_them_and_a_result_leaves_the_marks_alone(tmp_path:
         os.umask(mask)
     for name in ("steps-2", "checkpoint-2"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-    remove_checkpoints(tmp_path)
+    (tmp_path / "checkpoint-2").unlink()
     assert {path.name for path in tmp_path.iterdir()} == {"steps-2", "receipt.json"}
-    assert steps_spent_by_attempt(both(tmp_path), TRIAL, 2) == 8
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 8
 
 
 @settings(max_examples=30, deadline=None)
@@ -281,16 +268,16 @@ def test_spent_is_never_less_than_what_ran_nor_more_than_was_priced(
     steps = begun(place)
     while step < 10:
         stretch = min(every, 10 - step)
-        steps = steps.mark_steps_before_run(stretch)
+        steps = steps.take(stretch)
         taken = data.draw(st.integers(0, stretch) | st.just(stretch))
         ran += taken
-        assert ran <= steps_spent_by_attempt(both(place), TRIAL, 2) <= 14
+        assert ran <= steps_spent(both(place), TRIAL, 2) <= 14
         if data.draw(st.booleans() | st.just(True)):
             step += taken
-            steps = checkpoint(steps, step=step, spent=steps.number_of_spent_steps - stretch + taken)
-            assert ran <= steps_spent_by_attempt(both(place), TRIAL, 2) <= 14
-        if not can_attempt_resume(both(place), TRIAL, 2):
+            steps = checkpoint(steps, step=step, spent=steps.spent - stretch + taken)
+            assert ran <= steps_spent(both(place), TRIAL, 2) <= 14
+        if not can_resume(both(place), TRIAL, 2):
             break
-        steps = resume_step_log(both(place), TRIAL, RECEIPT)
+        steps = StepLog.resume(both(place), TRIAL, RECEIPT)
         step = 0 if steps.header is None else steps.header.step
-    assert step == 10 or steps.number_of_spent_steps + 10 - step > 14 or steps.header is None
+    assert step == 10 or steps.spent + 10 - step > 14 or steps.header is None

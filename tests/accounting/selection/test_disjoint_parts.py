@@ -19,12 +19,9 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.records.plan import part_of_records
 from dpsweep.accounting.selection.interface import Use
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.rules import Composition, DisjointParts, Final, NoisyMax, PrivateSelection
 from tests.accounting.finite import Pairs, cases
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -93,22 +90,22 @@ def test_a_final_run_on_other_records_costs_the_larger_of_both_on_finite_mechani
 
 def test_it_pays_for_its_own_execution_and_for_no_other() -> None:
     rule = DisjointParts()
-    assert rule.is_event_charged_for_trials(rule.event(POINTS), POINTS)
-    assert not rule.is_event_charged_for_trials(Composition().event(BARE), POINTS)
-    assert not rule.is_event_charged_for_trials(rule.event(POINTS[:2]), POINTS)
-    assert not Composition().is_event_charged_for_trials(rule.event(POINTS), BARE)
-    assert not rule.is_event_charged_for_trials(rule.event(BARE), BARE)
+    assert rule.runs(rule.event(POINTS), POINTS)
+    assert not rule.runs(Composition().event(BARE), POINTS)
+    assert not rule.runs(rule.event(POINTS[:2]), POINTS)
+    assert not Composition().runs(rule.event(POINTS), BARE)
+    assert not rule.runs(rule.event(BARE), BARE)
 
 
 def test_a_final_run_on_the_same_records_follows_a_search_that_runs() -> None:
     final = Final(rule=Composition())
-    assert final.is_event_charged_for_trials(final.event(POINTS), POINTS)
-    assert not final.is_event_charged_for_trials(Composition().event(BARE), POINTS)
+    assert final.runs(final.event(POINTS), POINTS)
+    assert not final.runs(Composition().event(BARE), POINTS)
     hidden = Final(rule=PrivateSelection())
-    assert hidden.is_event_charged_for_trials(hidden.event(POINTS), POINTS)
-    assert not hidden.is_event_charged_for_trials(hidden.rule.event(BARE), POINTS)
+    assert hidden.runs(hidden.event(POINTS), POINTS)
+    assert not hidden.runs(PrivateSelection().event(BARE), POINTS)
     for other in (final, Final(rule=PrivateSelection(eta=0.0))):
-        assert not hidden.is_event_charged_for_trials(other.event(POINTS), POINTS)
+        assert not hidden.runs(other.event(POINTS), POINTS)
     with pytest.raises(BadInput, match="pays for no score that is shown"):
         Final(rule=NoisyMax(noise_scale=2.0))
 
@@ -119,4 +116,4 @@ def test_shares_and_exponents_are_checked() -> None:
             DisjointParts(share=share)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="carry=-1"):
         DisjointParts(carry=-1)
-    assert DisjointParts(share=0.4).final_run_terms.parts[Use.FINAL] == {"share": 0.4, "use": "final"}
+    assert part_of_records(DisjointParts(share=0.4).final_run, Use.FINAL) == {"share": 0.4, "use": "final"}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -29,18 +27,22 @@ from dpsweep.accounting.searches.stored_draw import (
     require_draw_paid_by_plan,
     trials_of_draw,
 )
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, rule_from_config
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw
+from dpsweep.accounting.selection.rules import (
+    RULES,
+    BestOfGrid,
+    Composition,
+    NoisyMax,
+    PrivateSelection,
+    rule_from_config,
+)
 from dpsweep.accounting.stored_names import tags
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
-SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
-NOISY = {"_target_": "dpsweep.accounting.selection.noisy_max.NoisyMax", "noise_scale": 9.0}
-GRID_WINNER = {"_target_": "dpsweep.accounting.selection.best_of_grid.BestOfGrid"}
-THRESHOLD = {"_target_": "dpsweep.accounting.selection.threshold.Threshold", "threshold": 0.9, "delta": 1e-5}
+SELECTION = {"kind": "private_selection", "mean": 3.0}
+NOISY = {"kind": "noisy_max", "noise_scale": 9.0}
+GRID_WINNER = {"kind": "best_of_grid"}
+THRESHOLD = {"kind": "threshold", "threshold": 0.9, "delta": 1e-5}
 
 
 def points(scored: bool = True) -> list[Trial]:
@@ -73,17 +75,14 @@ def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) 
 class Declared(Composition):
     """A composition that runs no plan."""
 
-    def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+    def runs(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Plans are only priced."""
         return False
 
 
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    module = ModuleType("rules_of_these_plans")
-    module.Declared = Declared  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(tags.HOMES, "declared", f"{module.__name__}.Declared")
+    monkeypatch.setitem(cast("dict[str, Any]", RULES), "declared", Declared)
     monkeypatch.setitem(tags.FAMILY_OF, "declared", "rule")
     return {"kind": "declared"}
 
@@ -151,7 +150,7 @@ def test_a_search_that_hides_losers_runs_on_no_shared_subsamples(rule: Mapping[s
     with pytest.raises(BadInput, match="subsample=shared"):
         search_class_for_plan(paid)
     with pytest.raises(BadInput, match="to be paid for"):
-        require_draw_paid_by_plan(paid, rule_from_config(rule).tries_over(len(trials)).draw(Random(1)))
+        require_draw_paid_by_plan(paid, rule_from_config(rule).draw(len(trials), Random(1)))
 
 
 def test_a_search_that_hides_losers_has_no_spare_attempts() -> None:
@@ -186,8 +185,8 @@ def test_a_rule_that_draws_and_shows_how_often_does_not_run() -> None:
         discloses = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
 
     events_of = [trial.event for trial in points()]
-    assert not Telling(mean=3.0).is_event_charged_for_trials(Telling(mean=3.0).event(events_of), events_of)
-    assert PrivateSelection(mean=3.0).is_event_charged_for_trials(Telling(mean=3.0).event(events_of), events_of)
+    assert not Telling(mean=3.0).runs(Telling(mean=3.0).event(events_of), events_of)
+    assert PrivateSelection(mean=3.0).runs(Telling(mean=3.0).event(events_of), events_of)
 
 
 def test_a_rule_that_runs_every_point_runs_no_search() -> None:
@@ -203,7 +202,7 @@ def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point()
 
     def paid(run: DpEvent, law: Any) -> bool:
         search = PlanEvent(training=events.best_of_tries(run, law), validation=rule.event(events_of).validation)
-        return rule.is_event_charged_for_trials(search, events_of)
+        return rule.runs(search, events_of)
 
     assert paid(events.worst_of_events(runs), EachPoint(count=3))
     assert not paid(events.mixture(runs), EachPoint(count=3)), "no point is drawn"
@@ -213,39 +212,37 @@ def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point()
         training=events.best_of_tries(events.worst_of_events(runs), THREE),
         validation=searched(points(), points()).validation,
     )
-    assert not rule.is_event_charged_for_trials(drawn, events_of), (
-        "its points are drawn, and its number of tries is secret"
-    )
+    assert not rule.runs(drawn, events_of), "its points are drawn, and its number of tries is secret"
 
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
     trials, rule = points(scored), NoisyMax(noise_scale=9.0)
     event = rule.event([trial.event for trial in trials])
-    assert rule.is_event_charged_for_trials(event, [trial.event for trial in trials]) is scored
+    assert rule.runs(event, [trial.event for trial in trials]) is scored
 
 
 @pytest.mark.parametrize(
     ("rule", "draw", "reason"),
     [
-        (SELECTION, Draw(tries=(0, 3)), "points of"),
-        (SELECTION, Draw(tries=(0,), handicaps=(1.0,)), "as they are"),
-        (SELECTION, Draw(tries=(0,), threshold=0.5), "a threshold if"),
-        (THRESHOLD, Draw(tries=(0,)), "a threshold if"),
-        ({**SELECTION, "limit": 2}, Draw(tries=(0, 0, 0)), "at most 2"),
-        (GRID_WINNER, Draw(tries=(0, 1, 1)), "each point once"),
-        (GRID_WINNER, Draw(tries=(0, 1)), "each point once"),
-        (NOISY, Draw(tries=(0, 1, 2)), "a finite noise"),
-        (NOISY, Draw(tries=(0, 1, 2), handicaps=(1.0, math.inf, 2.0)), "a finite noise"),
-        (NOISY, Draw(tries=(0, 1), handicaps=(1.0, 2.0)), "each point once"),
-        (NOISY, Draw(tries=(0, 1, 2), handicaps=(1.0, 1.0, 2.0), threshold=0.5), "no threshold"),
-        ({**THRESHOLD, "limit": 2}, Draw(tries=(0, 0, 0), threshold=0.9), "at most 2"),
+        (SELECTION, Draw(tries=(0, 3)), "pays for"),
+        (SELECTION, Draw(tries=(0,), handicaps=(1.0,)), "pays for"),
+        (SELECTION, Draw(tries=(0,), threshold=0.5), "pays for"),
+        (THRESHOLD, Draw(tries=(0,)), "pays for"),
+        ({**SELECTION, "limit": 2}, Draw(tries=(0, 0, 0)), "pays for"),
+        (GRID_WINNER, Draw(tries=(0, 1, 1)), "pays for"),
+        (GRID_WINNER, Draw(tries=(0, 1)), "pays for"),
+        (NOISY, Draw(tries=(0, 1, 2)), "pays for"),
+        (NOISY, Draw(tries=(0, 1, 2), handicaps=(1.0, math.inf, 2.0)), "pays for"),
+        (NOISY, Draw(tries=(0, 1), handicaps=(1.0, 2.0)), "pays for"),
+        (NOISY, Draw(tries=(0, 1, 2), handicaps=(1.0, 1.0, 2.0), threshold=0.5), "pays for"),
+        ({**THRESHOLD, "limit": 2}, Draw(tries=(0, 0, 0), threshold=0.9), "pays for"),
     ],
 )
 def test_a_draw_that_the_plan_does_not_pay_for_is_refused(rule: Mapping[str, Any], draw: Draw, reason: str) -> None:
     trials = points()
     plan = plan_of(rule, rule_from_config(rule).event([trial.event for trial in trials]), trials)
-    honest = rule_from_config(rule).tries_over(len(trials)).draw(Random(1))
+    honest = rule_from_config(rule).draw(len(trials), Random(1))
     assert require_draw_paid_by_plan(plan, honest) == honest
     with pytest.raises(BadInput, match=reason):
         require_draw_paid_by_plan(plan, draw)

@@ -35,13 +35,17 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    DisjointParts,
+    Final,
+    PoissonSelection,
+    PrivateSelection,
+    Subsampled,
+    TrainOn,
+)
 from tests.accounting.reference_losses import (
     Added,
     Draw,

@@ -14,17 +14,21 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, are_same_events, compose, gaussian, no_access, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.records.plan import Block, Plan, Trial, priced_events_of_runs
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition, Public
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    DisjointParts,
+    Final,
+    MedianOfRepeats,
+    NoisyMax,
+    PoissonSelection,
+    PrivateSelection,
+    Public,
+    RandomStopping,
+    Subsampled,
+    Threshold,
+)
 
 RULES: list[SelectionRule] = [
     Composition(),
@@ -55,12 +59,16 @@ POPULATIONS: dict[str, Callable[[PlanEvent], PlanEvent]] = {
 }
 
 
+def _priced(rule: SelectionRule) -> set[str]:
+    return {"training", "validation"} | ({"final training", "final validation"} if rule.final_run else set())
+
+
 @pytest.mark.parametrize("name", POPULATIONS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_population_is_priced_or_refused(rule: SelectionRule, name: str) -> None:
     """What is accepted costs at least as much as its dearest part; a noisy maximum alone stands for the counts."""
     point = POPULATIONS[name](BARE)
-    if not point.events_by_population.keys() <= rule.populations:
+    if not point.events_by_population.keys() <= _priced(rule):
         with pytest.raises(UnsupportedEvent, match="which it does not price"):
             rule.event([BARE, point])
         return
@@ -68,13 +76,6 @@ def test_a_population_is_priced_or_refused(rule: SelectionRule, name: str) -> No
         rule.event([point, point])
         return
     assert price(rule.search(point, points=2), 1e-5).epsilon >= price(BIG, 1e-5).epsilon
-
-
-def test_the_rules_name_what_they_price() -> None:
-    final = {"final training", "final validation"}
-    for rule in RULES:
-        has_final = isinstance(rule, (DisjointParts, Final))
-        assert rule.populations == {"training", "validation"} | (final if has_final else set())
 
 
 def _plan_of_points(points: list[PlanEvent]) -> Plan:
@@ -86,7 +87,7 @@ def _plan_of_points(points: list[PlanEvent]) -> Plan:
         account="digits",
         budget=Guarantee(epsilon=10.0, delta=1e-4),
         delta=1e-5,
-        rule={"_target_": "dpsweep.accounting.selection.composition.Composition"},
+        rule={"_target_": "dpsweep.accounting.selection.rules.Composition"},
         blocks=tuple(Block(trials=(one,)) for one in trials),
         event=Composition().event([BARE] * len(points)),
     )

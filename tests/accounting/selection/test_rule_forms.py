@@ -10,13 +10,21 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, noisy_count, poisson_gaussian, repeat
-from dpsweep.accounting.selection.composition import Composition, Public
-from dpsweep.accounting.selection.interface import Search, rule_from_config
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.interface import Search
+from dpsweep.accounting.selection.rules import (
+    RULES,
+    Composition,
+    NoisyMax,
+    PoissonSelection,
+    PrivateSelection,
+    Public,
+    RandomStopping,
+    Subsampled,
+    Threshold,
+    TrainOn,
+    rule_from_config,
+)
+from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 
 CONF = Path(__file__).parents[3] / "conf" / "tuning"
 DELTA = 1e-5
@@ -29,22 +37,22 @@ TRIAL = PlanEvent(
 @pytest.mark.parametrize(
     ("kind", "parameters", "sentence"),
     [
-        (RandomStopping, {"delta": 0.0}, "delta=0.0 in"),
-        (RandomStopping, {"delta": 1e-5, "delta2": 1e-5}, "delta2=1e-05 in"),
-        (RandomStopping, {"delta": 1e-5, "gamma": 1.5}, "gamma=1.5 in"),
+        (RandomStopping, {"delta": 0.0}, "0 < delta=0.0 < 1"),
+        (RandomStopping, {"delta": 1e-5, "delta2": 1e-5}, "0 < delta2=1e-05 < 1e-05"),
+        (RandomStopping, {"delta": 1e-5, "gamma": 1.5}, "0 < gamma=1.5 <= 1"),
         (RandomStopping, {"delta": "1e-5"}, "delta='1e-5' to be a number"),
-        (Threshold, {"delta": 1e-5, "threshold": 0.0}, "threshold=0.0 in"),
+        (Threshold, {"delta": 1e-5, "threshold": 0.0}, "0 < threshold=0.0 <= 1"),
         (Threshold, {"delta": 1e-5, "threshold": 0.9, "limit": 0}, "limit=0 >= 1"),
         (Threshold, {"delta": 1e-5, "threshold": 0.9, "limit": 2.5}, "limit=2.5 to be an integer"),
-        (PrivateSelection, {"eta": -1.0}, "eta=-1.0 in"),
-        (PrivateSelection, {"eta": float("nan")}, "eta=nan in"),
+        (PrivateSelection, {"eta": -1.0}, "eta=-1.0 > -1"),
+        (PrivateSelection, {"eta": float("nan")}, "eta=nan to be finite"),
         (PrivateSelection, {"mean": 0.5}, "mean=0.5 >= 1"),
         (PrivateSelection, {"mean": 3.0, "gamma": 0.5}, "either mean=3.0 or gamma=0.5"),
         (PrivateSelection, {"gamma": True}, "gamma=True to be a number"),
         (PrivateSelection, {"limit": -1}, "limit=-1 >= 1"),
-        (PoissonSelection, {"mean": 0.0}, "mean=0.0 in"),
-        (PoissonSelection, {"mean": float("inf")}, "mean=inf in"),
-        (NoisyMax, {"noise_scale": 0.0}, "noise_scale=0.0 in"),
+        (PoissonSelection, {"mean": 0.0}, "mean=0.0 > 0"),
+        (PoissonSelection, {"mean": float("inf")}, "mean=inf to be finite"),
+        (NoisyMax, {"noise_scale": 0.0}, "noise_scale=0.0 > 0"),
         (Subsampled, {"rate": 0.0, "rule": Composition()}, "rate=0.0 < 1"),
         (Subsampled, {"rate": 0.5, "rule": "composition"}, "to be a selection rule"),
         (Subsampled, {"rate": 0.5, "rule": Composition(), "train_on": "some"}, "some"),
@@ -57,7 +65,7 @@ def test_a_parameter_that_makes_no_sense_is_refused(kind, parameters: dict[str, 
     form = {key: value for key, value in parameters.items() if not isinstance(value, Composition)}
     if form == parameters:
         with pytest.raises(BadInput, match="to name a selection rule"):
-            rule_from_config({"_target_": f"{kind.__module__}.{kind.__name__}", **parameters})
+            rule_from_config({"kind": next(tag for tag, one in RULES.items() if one is kind), **parameters})
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
@@ -66,16 +74,17 @@ def test_every_yaml_that_names_a_rule_builds_one(path: Path) -> None:
     if "_target_" not in form:
         pytest.skip("chooses among rules")
     filled = {"${privacy.delta}": DELTA, "???": "fashion_mnist"}
-    rule = rule_from_config({key: filled.get(str(value), value) for key, value in form.items()})
+    whole = {key: filled.get(str(value), value) for key, value in form.items()}
+    rule = rule_from_config(stored_form_of_config_part(whole, "rule"))
     assert rule.event([TRIAL] * 3).events_by_population
-    assert rule.tries_over(3).draw(Random(1)) == rule.tries_over(3).draw(Random(1))
-    rule.check_search_is_covered(Search(repeats=form.get("repeats", 1)))
+    assert rule.draw(3, Random(1)) == rule.draw(3, Random(1))
+    rule.check_search(Search(repeats=form.get("repeats", 1)))
 
 
 def test_a_rule_within_a_rule_is_built() -> None:
-    inner = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "eta": 0.0}
+    inner = {"kind": "private_selection", "eta": 0.0}
     form = {
-        "_target_": "dpsweep.accounting.selection.subsampled.Subsampled",
+        "kind": "subsampled",
         "rate": 0.1,
         "train_on": "all",
         "rule": inner,
@@ -83,3 +92,16 @@ def test_a_rule_within_a_rule_is_built() -> None:
     assert rule_from_config(form) == Subsampled(rate=0.1, rule=PrivateSelection(eta=0.0), train_on=TrainOn.ALL)
     with pytest.raises(BadInput, match="to name a selection rule"):
         rule_from_config({**form, "rule": {**inner, "eta": -2.0}})
+
+
+def test_a_final_run_is_a_field_that_only_its_own_forms_set() -> None:
+    """Two forms of one rule would be two plans; and a rule without its final run is another rule."""
+    form = {"kind": "final", "rule": {"kind": "private_selection", "eta": 0.0}}
+    rule = rule_from_config(form)
+    assert rule != PrivateSelection(eta=0.0)
+    assert rule.name == "private_selection + final run"
+    assert not PrivateSelection(eta=0.0).final_run
+    with pytest.raises(BadInput, match="final_run"):
+        rule_from_config({"kind": "private_selection", "final_run": {"share": None}})
+    with pytest.raises(BadInput, match="has a final run already"):
+        rule_from_config({"kind": "final", "rule": form})

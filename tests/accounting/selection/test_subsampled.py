@@ -12,11 +12,9 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, are_same_events, compose, gaussian, poisson_sampled
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.records.plan import part_of_records
 from dpsweep.accounting.selection.interface import Use
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PrivateSelection
-from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
+from dpsweep.accounting.selection.rules import Composition, NoisyMax, PrivateSelection, Subsampled, TrainOn
 
 CASES = 4000
 EPSILONS = np.linspace(0.0, 3.0, 13)
@@ -67,7 +65,7 @@ def test_a_final_run_on_the_rest_costs_no_more_than_one_on_all() -> None:
 def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: TrainOn) -> None:
     rule = Subsampled(rate=0.1, rule=PrivateSelection(), train_on=train_on)
     searched = [replace(point, final=None) for point in POINTS]
-    event, inner = rule.event(POINTS), rule.rule.event(searched)
+    event, inner = rule.event(POINTS), PrivateSelection().event(searched)
     final = POINTS[0].final
     assert final is not None
     assert are_same_events(event.training, compose([poisson_sampled(inner.training, sample_rate=0.1), final.training]))
@@ -78,10 +76,10 @@ def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: Trai
         event.validation, compose([poisson_sampled(inner.validation, sample_rate=0.1), final.validation])
     )
     assert event.final is None, "the same records are in both"
-    assert rule.is_event_charged_for_trials(event, POINTS)
-    assert not rule.is_event_charged_for_trials(Subsampled(rate=0.05, rule=PrivateSelection()).event(POINTS), POINTS)
-    for other in (rule.rule, Composition()):
-        assert not rule.is_event_charged_for_trials(other.event(searched), POINTS)
+    assert rule.runs(event, POINTS)
+    assert not rule.runs(Subsampled(rate=0.05, rule=PrivateSelection()).event(POINTS), POINTS)
+    for other in (PrivateSelection(), Composition()):
+        assert not rule.runs(other.event(searched), POINTS)
     price = Pld().epsilon(event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
     assert price > Pld().epsilon(final.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
 
@@ -89,12 +87,12 @@ def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: Trai
 def test_parts_are_those_of_the_final_runs_records() -> None:
     rest, whole = (Subsampled(rate=0.2, rule=PrivateSelection(), train_on=train_on) for train_on in ("rest", "all"))
     assert (
-        rest.final_run_terms.parts[Use.SEARCH]
-        == whole.final_run_terms.parts[Use.SEARCH]
+        part_of_records(rest.final_run, Use.SEARCH)
+        == part_of_records(whole.final_run, Use.SEARCH)
         == {"share": 0.2, "use": "search", "secret": True}
     )
-    assert rest.final_run_terms.parts[Use.FINAL] == {"share": 0.2, "use": "final", "secret": True}
-    assert whole.final_run_terms.parts[Use.FINAL] is None
+    assert part_of_records(rest.final_run, Use.FINAL) == {"share": 0.2, "use": "final", "secret": True}
+    assert part_of_records(whole.final_run, Use.FINAL) is None
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -104,7 +102,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         Subsampled(rate=0.1, rule=PrivateSelection(), carry=-1)
     with pytest.raises(BadInput, match="has a final run already"):
         Subsampled(rate=0.1, rule=Subsampled(rate=0.1, rule=PrivateSelection()))
-    with pytest.raises(BadInput, match="to hide its losers and show its winner's score"):
+    with pytest.raises(BadInput, match="to hide its losers"):
         Subsampled(rate=0.1, rule=Composition())
     with pytest.raises(BadInput, match="pays for no score that is shown"):
         Subsampled(rate=0.1, rule=NoisyMax(noise_scale=1.0))

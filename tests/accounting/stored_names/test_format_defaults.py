@@ -17,8 +17,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names import format_defaults
 from dpsweep.accounting.stored_names.format_defaults import (
     TABLE,
-    defaults_of_plan_or_config_part,
-    field_defaults_of_class_tag,
+    defaults_of,
 )
 from dpsweep.accounting.stored_names.stored_classes import (
     identity_form_of_config_part,
@@ -71,7 +70,7 @@ def gained(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {part: {**own, **NEW} for part, own in table["parts"].items()}
     parts["trial"]["checkpoint"] = {**parts["trial"]["checkpoint"], **NEW}
     later = table | {"classes": tags, "parts": parts}
-    monkeypatch.setattr(format_defaults, "_read_table_of_defaults", lambda: later)
+    monkeypatch.setattr(format_defaults, "DEFAULTS", later)
 
 
 def data_sets() -> Mapping[str, Mapping[str, Any]]:
@@ -90,7 +89,7 @@ def test_the_table_has_every_field_with_a_default() -> None:
 @pytest.mark.parametrize("tag", sorted(json.loads(TABLE.read_text())["classes"]))
 def test_no_class_has_another_default_than_in_the_table(tag: str) -> None:
     """A stored form without the field would mean something else than its identity says."""
-    assert field_defaults_of_class_tag(tag) == generator().defaults_of(tag)
+    assert defaults_of(tag) == generator().defaults_of(tag)
 
 
 @pytest.mark.parametrize("tag", sorted(tag for tag, family in FAMILY_OF.items() if family == "trainer"))
@@ -98,7 +97,7 @@ def test_the_table_has_each_default_that_a_method_may_be_given(tag: str) -> None
     """A named method is an object with parameters, not a class with fields."""
     parameters = signature(class_of_tag(tag, "trainer")).parameters.values()
     given = {one.name for one in parameters if one.default is not Parameter.empty}
-    assert given == field_defaults_of_class_tag(tag).keys()
+    assert given == defaults_of(tag).keys()
 
 
 @pytest.mark.parametrize("tag", FAMILY_OF)
@@ -154,7 +153,7 @@ def test_classes_within_classes_lose_their_defaults_and_the_users_keep_theirs() 
 
 
 def test_parts_at_their_default_are_left_out() -> None:
-    parts = dict(defaults_of_plan_or_config_part("trial"))
+    parts = dict(defaults_of("trial", "parts"))
     assert identity_form_of_trial_config(parts | {"steps": 3}) == {"steps": 3}
     assert identity_form_of_trial_config({"seed": 0}) == {"seed": 0}
     assert identity_form_of_trial_config({"checkpoint": {"every": 5, "resumes": 1}}) == {"checkpoint": {"every": 5}}
@@ -163,7 +162,7 @@ def test_parts_at_their_default_are_left_out() -> None:
     }
 
 
-@pytest.mark.parametrize("part", sorted(defaults_of_plan_or_config_part("trial")))
+@pytest.mark.parametrize("part", sorted(defaults_of("trial", "parts")))
 def test_a_part_that_a_stored_plan_lacks_is_at_its_default(part: str) -> None:
     """Its identity says so: whoever leaves the part out of a plan changes nothing."""
     form = json.loads((FROZEN / "composition" / "plan.json").read_text())
@@ -171,7 +170,7 @@ def test_a_part_that_a_stored_plan_lacks_is_at_its_default(part: str) -> None:
         del trial["config"][part]
     plan = Plan.from_json(form)
     assert plan.id == form["id"]
-    assert all(trial.config[part] == defaults_of_plan_or_config_part("trial")[part] for trial in plan.trials)
+    assert all(trial.config[part] == defaults_of("trial", "parts")[part] for trial in plan.trials)
 
 
 def test_a_key_that_a_class_of_the_users_gets_is_in_its_identity() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -16,11 +16,9 @@ import yaml
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.composition_policy import Addition
+from dpsweep.accounting.ledger.composition_policy import Addition, policies
 from dpsweep.accounting.records.plan import Plan, Proposed, Trial
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import rule_from_config
-from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.rules import RULES, Composition, rule_from_config
 from dpsweep.accounting.stored_names import tags
 from dpsweep.accounting.stored_names.stored_classes import (
     build_from_stored_form,
@@ -84,6 +82,12 @@ def test_every_tag_has_a_class(tag: str) -> None:
     assert callable(tags.class_of_tag(tag, tags.FAMILY_OF[tag]))
 
 
+@pytest.mark.parametrize(("family", "table"), [("rule", RULES), ("policy", policies())])
+def test_tables_of_the_core_have_the_tags_of_their_family(family: str, table: Mapping[str, type]) -> None:
+    assert {tag for tag, own in tags.FAMILY_OF.items() if own == family} == set(table)
+    assert all(tags.class_of_tag(tag, family) is kind for tag, kind in table.items())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
     """A class of ours after a move; its old module is gone as far as this test can tell."""
@@ -93,14 +97,12 @@ class Elsewhere:
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Poisson sampler, the selection rule and the policy, each at another path."""
+    """The Poisson sampler, at another path."""
     module = ModuleType("dpsweep_of_tomorrow")
-    classes = {"poisson": Elsewhere, "private_selection": PrivateSelection, "addition": Addition}
-    for tag, kind in classes.items():
-        setattr(module, kind.__name__, kind)
-        path = f"{module.__name__}.{kind.__name__}"
-        monkeypatch.setitem(tags.HOMES, tag, path)
-        monkeypatch.setitem(tags._TAGS, path, tag)
+    module.__dict__["Elsewhere"] = Elsewhere
+    path = f"{module.__name__}.Elsewhere"
+    monkeypatch.setitem(tags.HOMES, "poisson", path)
+    monkeypatch.setitem(tags._TAGS, path, "poisson")
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
@@ -160,7 +162,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
     ("part", "node"),
     [
         ("trainer", {"_target_": "dpsweep.trainers.methods.dpsgd.NoSuch"}),
-        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.float_rounded_up"}),
+        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.add_decimals_exactly"}),
         ("trainer", {"kind": "poisson"}),
         ("trainer", {"kind": "nosuch"}),
         ("trainer", {"kind": 3}),

@@ -13,6 +13,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import paid_attempts
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.facts import read_bill
@@ -83,7 +84,7 @@ def test_the_bill_is_the_ledgers(troubled: Any) -> None:
     assert bill.delta == pytest.approx(2e-5)
     assert bill.epsilon + bill.left[0] == pytest.approx(bill.budget[0])
     assert bill.others == (0, 0)
-    assert [charge.number_of_paid_attempts for charge in bill.charges_for_repeated_runs] == [1]
+    assert [paid_attempts(charge) for charge in bill.charges_for_repeated_runs] == [1]
 
 
 def test_integers_stay_integers(sweep_of: SweepOf) -> None:

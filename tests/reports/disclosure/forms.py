@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsweep.accounting.stored_names.entry_points import FORMATS as GROUP
-from dpsweep.accounting.stored_names.entry_points import registered_part_names
+from dpsweep.accounting.stored_names.tags import FORMATS as GROUP
+from dpsweep.accounting.stored_names.tags import registered_part_names
 from dpsweep.reports.disclosure.formats import RegisteredFormat
 
 NAMES = registered_part_names(GROUP)

@@ -17,7 +17,8 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.bodies import require_plan_charge_body
+from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
+from dpsweep.accounting.ledger.statement import charged_event, reserved_amounts
 from dpsweep.accounting.pricing.price import proven_gaussian_mu
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.sweep_table import read_sweep
@@ -165,7 +166,7 @@ def test_under_such_a_rule_no_document_depends_on_losers(sweep_of: SweepOf, only
 @pytest.mark.usefixtures("blank_pictures")
 def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, repeats=(1,))
-    made.ledger.record_outside_cost("digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
+    made.ledger.charge_outside("digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
     write_release(made.folder, made.ledger, ALL, DAY)
     charges = made.ledger.statement("digits").charges
     own = [charge.body for charge in charges if charge.plan == made.plan.id]
@@ -177,12 +178,12 @@ def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     for told in (privacy, criteria, card):
         assert (told["epsilon"], told["delta"]) == (epsilon, delta)
     mu = proven_gaussian_mu(
-        [require_plan_charge_body(one).plan_event for one in charges if one.plan == made.plan.id], ADD
+        [charged_event(body_of_kind(one, Charged)) for one in charges if one.plan == made.plan.id], ADD
     )
     assert mu is not None
     report = json.loads((made.folder / "release" / "report.json").read_text())
     assert mu == criteria["gaussian_mu"] == card["gaussian_mu"] == report["facts"]["gaussian_mu"]["value"]
-    reserved = made.ledger.statement("digits").reserved_epsilon_and_delta
+    reserved = reserved_amounts(made.ledger.statement("digits"))
     assert reserved[0] > epsilon
     assert (criteria["budget"]["reserved_epsilon"], criteria["budget"]["reserved_delta"]) == reserved
     properties = {

@@ -9,8 +9,7 @@ import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.rules import BestOfGrid, Composition
 from dpsweep.reports.content.panels import Mark, build_map_panels
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.tables import Sheet

@@ -14,6 +14,7 @@ import dpsweep
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.panels import Mark
@@ -79,7 +80,7 @@ def test_three_sweeps_are_reported_released_and_checked(
 ) -> None:
     folders = several(one={"axes": CLIPPED}, two={"axes": NORMALIZED, "fates": {1: "failed"}}, three={"axes": ADAM})
     words = [str(folder) for folder in folders]
-    books.record_outside_cost("digits", Guarantee(epsilon=0.5, delta=1e-6), "a pilot study")
+    books.charge_outside("digits", Guarantee(epsilon=0.5, delta=1e-6), "a pilot study")
     cli.report(words)
     *own, page = map(Path, capsys.readouterr().out.splitlines())
     assert own == [folder / "curator" / "report.html" for folder in folders]
@@ -91,7 +92,7 @@ def test_three_sweeps_are_reported_released_and_checked(
     assert own == [folder / "release" / "report.html" for folder in folders]
     assert page.match("comparisons/*/release/comparison.html")
     html, record = page.read_text(), json.loads(page.with_suffix(".json").read_text())
-    reserved, _ = books.statement("digits").reserved_epsilon_and_delta
+    reserved, _ = reserved_amounts(books.statement("digits"))
     (total,) = record["totals"]
     assert (total["epsilon"]["value"], total["others"]) == (reserved, True), "from the ledger, the pilot study included"
     assert html.count(epsilon_text_rounded_up(reserved)) == 1, "told once"

@@ -129,7 +129,7 @@ def test_a_map_that_fails_leaves_its_numbers(sweep_of: SweepOf, monkeypatch: pyt
 
 def test_what_failed_is_drawn_again(sweep_of: SweepOf, request: pytest.FixtureRequest) -> None:
     """A page with a failed picture is not remembered as the page."""
-    from dpsweep.accounting.ledger.private_store import PrivateStore
+    from dpsweep.accounting.ledger.receipt import PrivateStore
     from dpsweep.reports.pages.page_memory import redraw_report_if_outdated
 
     made = sweep_of(AXES)

@@ -13,6 +13,7 @@ import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.ledger.statement import remaining_amounts
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.reports.content.formatting import percent_text
@@ -103,7 +104,7 @@ def test_the_page_claims_what_the_ledger_charged(troubled: Any) -> None:
     assert facts["honest_epsilon"] == epsilon_text_rounded_up(sum(entry.body["epsilon"] for entry in statement.charges))
     assert facts["honest_delta"] == "2e-5"
     left = float(facts["left_epsilon"])
-    assert left <= statement.remaining_epsilon_and_delta[0] < left + 0.002
+    assert left <= remaining_amounts(statement)[0] < left + 0.002
     assert facts["budget_epsilon"] == "1000"
     assert (facts["runs"], facts["points_finished"]) == ("70", "66")
     one = Panel(claimants=(Pld(), Rdp())).quote(troubled.plan.trials[0].event, 1e-5, troubled.plan.adjacency)

@@ -10,16 +10,20 @@ from random import Random
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.selection.best_of_grid import BestOfGrid
-from dpsweep.accounting.selection.composition import Composition, Public
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
-from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.rules import (
+    BestOfGrid,
+    Composition,
+    DisjointParts,
+    Final,
+    NoisyMax,
+    PoissonSelection,
+    PrivateSelection,
+    Public,
+    RandomStopping,
+    Subsampled,
+    Threshold,
+)
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-8)
 RULES: Mapping[str, Callable[[Random, float], SelectionRule]] = {
@@ -58,7 +62,7 @@ def random_plan(place: int) -> RandomPlan:
     run, count = _run(rng, adjacency), events.noisy_count(noise_std=rng.uniform(1.5, 20.0))
     scores = events.repeat(count, 2) if private else None
     last = PlanEvent(training=_run(rng, adjacency), validation=scores)
-    final = None if rule.final_run_terms is None else last
+    final = None if rule.final_run is None else last
     trials = [
         PlanEvent(training=_run(rng, adjacency) if unlike else run, validation=scores, final=final)
         for _ in range(points)

@@ -21,7 +21,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from dpsweep.accounting.selection.rules import PoissonSelection, PrivateSelection
 from dpsweep.reports.pages.release import write_release
 from dpsweep.reports.pages.released_package import PROGRAM_HEAD
 from dpsweep.reports.recomputation import event_price

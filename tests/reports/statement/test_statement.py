@@ -10,8 +10,9 @@ import pytest
 
 from dpsweep.accounting.events.build import output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.statement import charge_facts
 from dpsweep.accounting.notation import accountants_upper_bounds_text, epsilon_text_rounded_up
-from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.rules import PrivateSelection
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import page_facts_by_name, read_bill
 from dpsweep.reports.content.sweep_table import read_sweep
@@ -90,8 +91,8 @@ def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of
     sweep = read_sweep(made.folder, made.ledger)
     bill = read_bill(sweep)
     (charge,) = bill.charges
-    scored = {"RDP": charge.charge_facts.bounds_by_part["validation"]["RDP"]}
-    by_part = {**charge.charge_facts.bounds_by_part, "validation": scored}
+    scored = {"RDP": charge_facts(charge).bounds_by_part["validation"]["RDP"]}
+    by_part = {**charge_facts(charge).bounds_by_part, "validation": scored}
     unlike = replace(charge, record={**charge.record, "bounds_by_part": by_part})
     bill = replace(bill, charges=(unlike,))
     context = Context(sweep=sweep, bill=bill, facts=page_facts_by_name(sweep, bill), audience=Audience.CURATOR)

@@ -15,8 +15,11 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent, best_of_tries, compose, gaussian, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
+from dpsweep.accounting.ledger.statement import remaining_amounts, reserved_amounts
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.sweeper.commands.account_statement import further_runs_that_fit
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
@@ -58,7 +61,7 @@ def charge(ledger: Ledger, count: int, event: PlanEvent, plan: str = "p", reason
 
 
 def spend_outside(ledger: Ledger) -> None:
-    ledger.record_outside_cost("digits", Guarantee(epsilon=2.0, delta=1e-6), "a pilot study, in 2021")
+    ledger.charge_outside("digits", Guarantee(epsilon=2.0, delta=1e-6), "a pilot study, in 2021")
 
 
 def entries(ledger: Ledger) -> tuple[object, ...]:
@@ -124,7 +127,7 @@ def test_runs_of_unequal_price_are_counted_in_the_mixture_of_the_last_charge(led
     assert found is not None
     pairs, odd = divmod(found.number, 2)
     charge(ledger, found.number, PlanEvent(training=repeat(both.training, pairs + odd)), plan="last")
-    assert ledger.statement("digits").remaining_epsilon_and_delta[0] < 0.5
+    assert remaining_amounts(ledger.statement("digits"))[0] < 0.5
 
 
 def test_a_search_that_does_not_tell_is_counted_as_a_whole(say: Say, ledger: Ledger) -> None:
@@ -178,11 +181,11 @@ def test_what_was_spent_outside_is_recorded_also_where_it_exceeds_the_budget(
 ) -> None:
     ledger.open_account("digits", BUDGET)
     say(*OUTSIDE)
-    assert ledger.statement("digits").reserved_epsilon_and_delta == (2.0, 1e-6)
+    assert reserved_amounts(ledger.statement("digits")) == (2.0, 1e-6)
     budget(["charge", "dataset=digits", "--epsilon=30", "--delta=0", "--note", "somebody else"])
     told = capsys.readouterr()
     assert "More epsilon is reserved on digits now than its budget allows" in told.err
-    assert ledger.statement("digits").reserved_epsilon_and_delta == (32.0, 1e-6)
+    assert reserved_amounts(ledger.statement("digits")) == (32.0, 1e-6)
     with pytest.raises(BudgetRefused):
         charge(ledger, 1, runs(1))
     assert "What is left pays" not in told.out, "there is no charge of this tool's own to compare with"
@@ -279,7 +282,7 @@ def test_an_amount_that_a_float_cannot_hold_is_refused(say: Say, ledger: Ledger,
     words = {"--epsilon": "1", "--delta": "0", "--note": "x"} | {name: amount}
     with pytest.raises(BadInput, match="the smallest amount"):
         say("charge", "dataset=digits", *(word for pair in words.items() for word in pair))
-    assert ledger.verify_and_count_entries() == 1
+    assert verify_entries(ledger.chain) == 1
 
 
 @pytest.mark.parametrize("place", ["/", ":memory:", "file:ledger.sqlite?mode=memory", "/dev/null", "."])

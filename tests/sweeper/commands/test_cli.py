@@ -12,6 +12,7 @@ import pytest
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import remaining_amounts
 from dpsweep.accounting.printing import wrap_lines_below_last_column
 from dpsweep.sweeper.commands import cli
 from dpsweep.sweeper.commands.cli import VERBS
@@ -325,7 +326,7 @@ def test_again_says_what_it_charges_before_it_charges(program: Program, ledger: 
     told = "2 runs are repeated: this charges epsilon 8.000 more, and leaves epsilon 4.000 and delta 8e-5 on digits."
     assert told in again.stdout
     assert again.stdout.index(told) < again.stdout.index("finished, score")
-    assert 4.0 <= ledger.statement("digits").remaining_epsilon_and_delta[0] < 4.1
+    assert 4.0 <= remaining_amounts(ledger.statement("digits"))[0] < 4.1
     refused = program(*words, *light, "--again")
     assert refused.returncode == 3
     assert "repeated" not in refused.stdout

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.randomized(draws="the tries of a search that never begi
 LIGHT = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1,1", "trainer.lr=2", "steps=3", "accountant=rdp")
 PRICE = "pricing.search_price.solve_and_price_search"
 SHOW = "pricing.outlook.compare_plan_with_account"
-DRAW = "selection.interface.SelectionRule.draw_tries"
+DRAW = "selection.interface.SelectionRule.draw"
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +56,9 @@ def test_a_sweep_goes_down_into_accounting_at_most_three_times_before_its_charge
 
 RULES = {
     "": 1,  # all rules of conf/ are read, not composed
-    "_target_: dpsweep.accounting.selection.composition.Composition": 1,
+    "_target_: dpsweep.accounting.selection.rules.Composition": 1,
     "defaults: [private_selection, _self_]\nmean: 7": 2,
-    "# @package tuning\n_target_: dpsweep.accounting.selection.composition.Composition": 2,
+    "# @package tuning\n_target_: dpsweep.accounting.selection.rules.Composition": 2,
 }
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.events.build import are_same_events, from_json
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import are_same_events, from_json, mechanisms_with_counts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS

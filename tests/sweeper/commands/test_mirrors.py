@@ -11,6 +11,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.upkeep import name_mirror
 from dpsweep.sweeper.commands.budget import budget
 from tests.conftest import Program
 from tests.randomized import SEARCHES
@@ -58,10 +60,10 @@ def say(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 )
 def test_every_verb_works_on_a_ledger_whose_lines_came_back(say: Callable[..., str], ledger: Ledger, line: str) -> None:
     ledger.open_account("digits", BUDGET)
-    ledger.record_outside_cost("digits", Guarantee(epsilon=2.0, delta=0.0), "a pilot study")
+    ledger.charge_outside("digits", Guarantee(epsilon=2.0, delta=0.0), "a pilot study")
     deleted(ledger)
     assert say(*line.split())
-    assert ledger.statement("digits").reserved_epsilon_and_delta[0] >= 2.0
+    assert reserved_amounts(ledger.statement("digits"))[0] >= 2.0
 
 
 def test_every_command_works_on_a_sweep_whose_ledger_was_deleted(program: Program, place: Callable[..., Place]) -> None:
@@ -119,7 +121,7 @@ def test_two_ledgers_with_one_beginning_become_one_bill(
     with pytest.raises(LedgerDamaged, match="`dpsweep budget restore` charges what only the mirror has"):
         say("show")
     assert "digits: epsilon 2.0 and delta 1e-06 charged for line 2 of" in say("restore")
-    assert ledger.statement("digits").reserved_epsilon_and_delta == (5.0, 1e-6)
+    assert reserved_amounts(ledger.statement("digits")) == (5.0, 1e-6)
     assert "Nothing to restore" in say("restore")
     assert say("verify").startswith(ledger.name)
 
@@ -134,8 +136,8 @@ def test_a_fork_is_said_by_a_sweep_and_nothing_is_charged(
     shutil.copy(older, str(ledger.path))
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-        Ledger(str(ledger.path)).name_mirror(None)
-        Ledger(str(ledger.path)).record_outside_cost("digits", Guarantee(epsilon=1.0, delta=0.0), "there")
+        name_mirror(Ledger(str(ledger.path)).chain, None)
+        Ledger(str(ledger.path)).charge_outside("digits", Guarantee(epsilon=1.0, delta=0.0), "there")
     done = program(*SWEEP, "steps=5")
     assert done.returncode == ExitCode.LEDGER_DAMAGED
     assert "`dpsweep budget restore`" in done.stderr

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.sweeper.digits_sweeps import folder_of
@@ -52,7 +53,7 @@ def test_private_training_learns_at_the_default_budget(
     found = results(program, dataset, *grid, "seed=1")
     assert {result.status for result in found} == {Status.FINISHED}
     assert max(result.score["value"] for result in found if result.score) > accuracy
-    assert ledger.statement(dataset).reserved_epsilon_and_delta[0] <= 8.0
+    assert reserved_amounts(ledger.statement(dataset))[0] <= 8.0
 
 
 def test_resnet20_on_cifar10_to_the_end(program: Program, ledger: Ledger) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from dpsweep.accounting.events.build import are_same_events, from_json
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
@@ -45,7 +47,7 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
     statement = ledger.statement("digits")
     (charge,) = statement.charges
     assert charge.plan == plan.id
-    assert statement.reserved_epsilon_and_delta == (charge.body["epsilon"], plan.delta)
+    assert reserved_amounts(statement) == (charge.body["epsilon"], plan.delta)
     assert 7.9 < charge.body["epsilon"] <= 8
     first_start = next(entry.seq for entry in statement.entries if entry.kind == "start")
     assert charge.seq < first_start
@@ -93,18 +95,18 @@ def test_kill_minus_nine_and_resume(
     folder_of(program(*line, "--again"))
     after = ledger.statement("digits")
     assert [charge.body["reason"] for charge in after.charges] == ["plan", "repeat"]
-    assert after.reserved_epsilon_and_delta[0] > before.reserved_epsilon_and_delta[0]
-    assert after.reserved_epsilon_and_delta[1] > before.reserved_epsilon_and_delta[1]
+    assert reserved_amounts(after)[0] > reserved_amounts(before)[0]
+    assert reserved_amounts(after)[1] > reserved_amounts(before)[1]
     (repeated,) = after.charges[1].body["trials"]
     assert repeated not in finished
     assert len(results(folder)) == 8
     assert {trial: result.ended for trial, result in results(folder).items() if trial in finished} == finished
     plan = Plan.read(folder / "plan.json")
-    assert {trial.id: after.number_of_started_attempts(plan.id, trial.id) for trial in plan.trials} == {
+    assert {trial.id: after.attempts_of_plan(plan.id).started[trial.id] for trial in plan.trials} == {
         trial.id: 2 if trial.id == repeated else 1 for trial in plan.trials
     }
     assert after.entries[: len(before.entries)] == before.entries
-    ledger.verify_and_count_entries()
+    verify_entries(ledger.chain)
 
 
 def _results(root: Path) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
@@ -23,16 +24,16 @@ pytestmark = TRAINS
 def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledger) -> None:
     line = (*TWO, "privacy.epsilon=12")
     folder = folder_of(program(*line))
-    before = ledger.statement("digits").reserved_epsilon_and_delta
+    before = reserved_amounts(ledger.statement("digits"))
     shutil.rmtree(folder)
     assert program(*line).returncode == 4
-    assert ledger.statement("digits").reserved_epsilon_and_delta == before
+    assert reserved_amounts(ledger.statement("digits")) == before
     assert folder_of(program(*line, "--again")) == folder
-    assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
+    assert reserved_amounts(ledger.statement("digits"))[0] == pytest.approx(2 * before[0])
     shutil.rmtree(folder)
     refused = program(*line, "--again")
     assert refused.returncode == 3
-    assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
+    assert reserved_amounts(ledger.statement("digits"))[0] == pytest.approx(2 * before[0])
 
 
 CHEAP = """
@@ -89,7 +90,7 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
     assert "3 of these 4 runs" in refused.stderr
     assert "privacy.epsilon=24" in refused.stderr
     assert "dpsweep budget raise" in refused.stderr
-    assert ledger.statement("digits").reserved_epsilon_and_delta == (0.0, 0.0)
+    assert reserved_amounts(ledger.statement("digits")) == (0.0, 0.0)
     assert ledger.statement("digits").charges == ()
 
 
@@ -249,11 +250,9 @@ def test_a_failing_trial_is_a_result_stays_charged_and_is_said(
         assert result.status is Status.FAILED
         assert result.error == "OSError: the disk is gone"
         assert "the disk is gone" in (folder / "trials" / trial / "train.log").read_text()
-    before = ledger.statement("digits").reserved_epsilon_and_delta
+    before = reserved_amounts(ledger.statement("digits"))
     again = program(*spy, "+dataset.fail=true")
     assert again.returncode == 4
-    assert ledger.statement("digits").reserved_epsilon_and_delta == before, (
-        "a failed trial is not paid for again unasked"
-    )
+    assert reserved_amounts(ledger.statement("digits")) == before, "a failed trial is not paid for again unasked"
     retried = program(*spy, "+dataset.fail=true", "hydra.sweeper.retry=failed")
-    assert retried.returncode == 3 or ledger.statement("digits").reserved_epsilon_and_delta[0] > before[0]
+    assert retried.returncode == 3 or reserved_amounts(ledger.statement("digits"))[0] > before[0]

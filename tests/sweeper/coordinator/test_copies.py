@@ -58,7 +58,7 @@ def train(here: Place, trials: Sequence[Trial], fate: float | str | None = 0.5) 
     for trial in trials:
         files = here.folder.trial_folder(trial.id)
         try:
-            receipt = Receipt.claim_from_folder(files, here.folder.private_store, plan=here.plan.id, trial=trial.id)
+            receipt = Receipt.claim(files, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         except NoReceipt:
             continue
         trained.append(trial.id)
@@ -111,7 +111,7 @@ def test_a_receipt_is_void_once_another_copy_is_launched(pair: tuple[Place, Plac
     hand_out(second, again, again.due)
     trial = started.due[0]
     with pytest.raises(NoReceipt, match="is void: the sweep was launched again since"):
-        Receipt.claim_from_folder(
+        Receipt.claim(
             first.folder.trial_folder(trial.id), first.folder.private_store, plan=first.plan.id, trial=trial.id
         )
     assert len(train(second, again.due)) == 4
@@ -125,7 +125,7 @@ def test_two_copies_that_hold_one_valid_receipt_claim_it_once(pair: tuple[Place,
     assert len(train(first, started.due[:2])) == 2
     trial = started.due[0]
     with pytest.raises(ReceiptUsed):
-        Receipt.claim_from_folder(
+        Receipt.claim(
             second.folder.trial_folder(trial.id), second.folder.private_store, plan=second.plan.id, trial=trial.id
         )
     assert len(train(second, started.due)) == 2
@@ -179,7 +179,7 @@ def test_a_job_without_the_private_store_refuses(place: Places) -> None:
     hand_out(here, started, started.due)
     shutil.rmtree(here.folder.private_store.root)
     with pytest.raises(NoReceipt, match=r"private store .* without it nothing trains"):
-        Receipt.claim_from_folder(
+        Receipt.claim(
             here.folder.trial_folder(started.due[0].id),
             here.folder.private_store,
             plan=here.plan.id,
@@ -285,7 +285,7 @@ def test_a_try_that_was_taken_away_or_edited_stops_its_search(place: Places, nam
     (receipt,) = log.start_and_issue_receipts([trial])
     files = here.folder.trial_folder(trial.id)
     receipt.write(files)
-    Receipt.claim_from_folder(files, here.folder.private_store, plan=here.plan.id, trial=trial.id)
+    Receipt.claim(files, here.folder.private_store, plan=here.plan.id, trial=trial.id)
     result_of(trial, 0.2).write(files)
     log.record_ended_attempts()
     shutil.rmtree(files) if name == "all" else (files / name).unlink()

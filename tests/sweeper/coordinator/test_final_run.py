@@ -10,7 +10,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import are_same_events, no_access
-from dpsweep.accounting.ledger.bodies import require_plan_charge_body
+from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
+from dpsweep.accounting.ledger.statement import charge_facts, charged_event
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.open_search import OpenSearch
 from dpsweep.reports.content.sweep_table import read_sweep
@@ -100,10 +101,10 @@ def test_a_killed_run_of_the_search_is_repeated_before_the_final_run(place: Make
     (killed,) = again.due
     run(here, again, [killed], 0.9)
     assert again.more(9) == (here.plan.final_runs[2],)
-    repeat = require_plan_charge_body(here.ledger.statement("digits").charges[-1])
-    assert repeat.reason == "repeat"
-    assert repeat.plan_event is not None
-    assert repeat.plan_event.final is None
+    repeat = body_of_kind(here.ledger.statement("digits").charges[-1], Charged)
+    assert charge_facts(repeat).reason == "repeat"
+    assert charged_event(repeat) is not None
+    assert charged_event(repeat).final is None
 
 
 def test_without_repeats_the_final_run_does_not_wait(place: MakePlace) -> None:
@@ -129,7 +130,7 @@ def test_a_killed_final_run_is_repeated_at_the_price_of_a_final_run(place: MakeP
     run(here, work, work.more(9), None)
     again = begin(here)
     assert again.due == (here.plan.final_runs[2],)
-    repeat = require_plan_charge_body(here.ledger.statement("digits").charges[-1]).plan_event
+    repeat = charged_event(body_of_kind(here.ledger.statement("digits").charges[-1], Charged))
     assert repeat is not None
     assert repeat.final is not None
     assert are_same_events(repeat.final.training, here.plan.final_runs[2].event.training)

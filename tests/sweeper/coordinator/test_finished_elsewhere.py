@@ -11,9 +11,9 @@ import pytest
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import LastFolder, SweepFolder
 from dpsweep.sweeper.coordinator.stored_plan import plan_run_elsewhere
 from tests.conftest import Program
 from tests.forked_programs import CLI
@@ -64,21 +64,25 @@ def test_who_finished_is_said_of_this_plan_and_of_no_other(
     first, second = (SweepFolder(root=tmp_path / name, store=store) for name in ("first", "second"))
     first.create_folder()
     first.plan_path.write_text("{}")
-    store.note_folder(first.root, finished=True)
+    LastFolder(folder=str(first.root), finished=True).write(store)
 
     def settled(plan: str, writer: str) -> SimpleNamespace:
-        return SimpleNamespace(kind=Kind.SETTLE, plan=plan, writer_text=writer, at="2026-11-27")
+        return SimpleNamespace(kind=Kind.SETTLE, plan=plan, who=writer, at="2026-11-27")
 
     def sentence(*entries: SimpleNamespace, unsettled: tuple[str, ...] = ()) -> str:
-        attempts = SimpleNamespace(last_sessions_without_final_end=lambda: unsettled, started={"trial": 1})
+        attempts = SimpleNamespace(open_sessions=lambda: unsettled, started={"trial": 1})
         statement: Any = SimpleNamespace(entries=entries, attempts_of_plan=lambda plan: attempts)
         elsewhere = plan_run_elsewhere(priced, second, statement)
         return "" if elsewhere is None else elsewhere.sentence
 
-    assert "was finished by alice on" in sentence(settled(priced.plan.id, "alice"), settled("other", "bob"))
+    assert "was finished by alice (self-declared) on" in sentence(
+        settled(priced.plan.id, "alice"), settled("other", "bob")
+    )
     assert sentence(settled("other", "bob")) == "", "this ledger knows of no end of this plan"
-    assert "was left unfinished by alice on" in sentence(settled(priced.plan.id, "alice"), unsettled=("trial",))
-    store.note_folder(first.root, finished=False)
+    assert "was left unfinished by alice (self-declared) on" in sentence(
+        settled(priced.plan.id, "alice"), unsettled=("trial",)
+    )
+    LastFolder(folder=str(first.root), finished=False).write(store)
     assert (
         f"It lies in {first.root}: dpsweep resume {first.root}. Nothing was run or charged. --again repeats it in "
         in (sentence(settled(priced.plan.id, "alice")))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import verify_entries
 from tests.randomized import TRAINS
 from tests.waiting import HANGS
 
@@ -31,4 +32,4 @@ def test_four_first_sweeps_at_once_all_run(tmp_path: Path, environment: dict[str
     statement = ledger.statement("digits")
     assert len(statement.charges) == 4
     assert len(list(tmp_path.glob("sweeps/digits/*/trials/*/result.json"))) == 4
-    assert ledger.verify_and_count_entries()
+    assert verify_entries(ledger.chain)

@@ -267,7 +267,7 @@ def take(log: HiddenSearchLog, place: int) -> None:
     """Does what a worker does for the try at this place."""
     trial = log.drawn_tries_in_current_state()[place].trial
     folder = log.sweep_folder.trial_folder(trial.id)
-    receipt = Receipt.claim_from_folder(folder, log.sweep_folder.private_store, plan=log.search.plan.id, trial=trial.id)
+    receipt = Receipt.claim(folder, log.sweep_folder.private_store, plan=log.search.plan.id, trial=trial.id)
     result_of(trial, 0.5, receipt.attempt).write(folder)
 
 

@@ -17,6 +17,7 @@ from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
@@ -157,9 +158,7 @@ def test_a_try_whose_folder_was_deleted_is_not_made_again(place: Callable[..., P
     first = log.drawn_tries_in_current_state()[0].trial
     receipts = log.start_and_issue_receipts([first])
     receipts[0].write(here.folder.trial_folder(first.id))
-    Receipt.claim_from_folder(
-        here.folder.trial_folder(first.id), here.folder.private_store, plan=here.plan.id, trial=first.id
-    )
+    Receipt.claim(here.folder.trial_folder(first.id), here.folder.private_store, plan=here.plan.id, trial=first.id)
     result_of(first, 0.9).write(here.folder.trial_folder(first.id))
     log.record_ended_attempts()
     shutil.rmtree(here.folder.trial_folder(first.id))
@@ -215,7 +214,7 @@ def test_a_deleted_folder_is_another_charge_until_none_fits(place: Callable[...,
                 here.admit(retry)
         log = here.admit()
         assert log.stored.attempt == log.receipt.attempt == searches
-        assert here.ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(searches * price)
+        assert reserved_amounts(here.ledger.statement("digits"))[0] == pytest.approx(searches * price)
     assert fits >= 2
     shutil.rmtree(here.folder.root)
     with pytest.raises(BudgetRefused):
@@ -254,7 +253,7 @@ def test_a_try_that_was_interrupted_beyond_the_winner_waits_for_nothing(place: C
     for trial in (first, second):
         (receipt,), folder = log.start_and_issue_receipts([trial]), here.folder.trial_folder(trial.id)
         receipt.write(folder)
-        Receipt.claim_from_folder(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
+        Receipt.claim(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         replace(receipt, resume=1).write(folder)
     assert log.states_of_runs().interrupted == (first, second)
     result_of(first, 0.9).write(here.folder.trial_folder(first.id))
@@ -329,7 +328,7 @@ def test_a_noisy_maximum_from_command_to_release(program: Program, ledger: Ledge
 @pytest.mark.parametrize("line", [GRID, *HIDING], ids=lambda line: line[-1])
 def test_a_rule_is_known_to_run_before_there_is_a_plan(compose_priced: Compose, line: Sequence[str]) -> None:
     priced = compose_priced(line)
-    assert priced.rule.is_event_charged_for_trials(priced.plan.event, priced.plan.priced_events)
+    assert priced.rule.runs(priced.plan.event, priced.plan.priced_events)
 
 
 def test_a_draw_of_another_ledger_or_plan_is_refused_before_the_charge(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
@@ -16,14 +16,13 @@ import dpsweep.accounting.searches
 import dpsweep.sweeper.searches
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Block
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.interface import search_class_for_plan
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import THE_WINNER, Search, rule_from_config
-from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
-from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.interface import THE_WINNER, Search
+from dpsweep.accounting.selection.rules import RULES, Composition, MedianOfRepeats, Subsampled, rule_from_config
 from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.content.panels import Mark, build_map_panels
 from dpsweep.reports.content.sweep_table import read_sweep
@@ -100,12 +99,9 @@ class WinnerOnly(Composition):
 @pytest.fixture
 def rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives the rules of this test tags."""
-    module = ModuleType("rules_of_this_test")
     for tag, rule in (("half", HalfOfThePoints), ("winner_only", WinnerOnly)):
-        setattr(module, rule.__name__, rule)
-        monkeypatch.setitem(tags.HOMES, tag, f"{module.__name__}.{rule.__name__}")
+        monkeypatch.setitem(cast("dict[str, Any]", RULES), tag, rule)
         monkeypatch.setitem(tags.FAMILY_OF, tag, "rule")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 @pytest.fixture
@@ -136,7 +132,7 @@ def test_a_fifth_kind_of_search_is_charged_run_verified_and_released(place: Plac
     assert search_class_for_plan(here.plan).__name__ == "EverySecondPoint"
     work = here.begin()
     assert [trial.id for trial in work.due] == [trial.id for trial in here.plan.trials[::2]]
-    assert here.ledger.statement("digits").reserved_epsilon_and_delta[0] < grid.priced.quote.epsilon
+    assert reserved_amounts(here.ledger.statement("digits"))[0] < grid.priced.quote.epsilon
     proposing.go_on(here, work, fates=iter((0.5, 0.7)))
     assert "2 of 2 results are there" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
     sweep = read_sweep(here.folder.root, here.ledger)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dpsweep.accounting.ledger.data_fingerprint import known_data
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.coordinator.preflight import available_bytes_of_memory_or_none
 
@@ -67,7 +68,7 @@ def test_records_that_do_not_fit_are_refused_before_the_charge(
     needed = "Expected the records of dataset.name=own to fit into memory: they need about 1228.8 GB a job, "
     assert needed in done.stderr
     assert "GB are free; dataset=arrays reads arrays from disk." in done.stderr
-    assert not ledger.account_and_fingerprint_pairs(), "no account was opened"
+    assert not known_data(ledger), "no account was opened"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_arrays_on_disk_are_refused_where_all_of_them_are_needed_at_once(
     done = program(command, *ARRAYS, *large, *words, module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2, done.stdout
     assert f"GB are free; {advice}" in done.stderr
-    assert not ledger.account_and_fingerprint_pairs()
+    assert not known_data(ledger)
 
 
 def written(folder: Path, features: np.ndarray) -> None:
@@ -104,7 +105,7 @@ def test_arrays_on_disk_are_trained_and_what_the_pass_found_is_kept_beside_the_s
     refused = program(*words)
     assert refused.returncode == 2
     assert "Expected features in own to be finite numbers, got another at index 123." in refused.stderr
-    assert not ledger.account_and_fingerprint_pairs(), "no account was opened"
+    assert not known_data(ledger), "no account was opened"
     features[123, 4] = 5
     written(tmp_path, features)
     assert program(*words).returncode == 0

@@ -10,6 +10,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.upkeep import name_mirror, verify_entries
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.searches import secret_draw
 from tests.conftest import Program
@@ -56,14 +58,14 @@ def test_a_hidden_search_does_not_go_on_from_before_its_last_launch(
 ) -> None:
     here = place(SELECTION)
     log = here.plant(Draw(tries=(0, 1, 2)))
-    here.ledger.name_mirror(far)
+    name_mirror(here.ledger.chain, far)
     put_back = snapshot(machine)
     here.admit()
     here.admit()
     put_back()
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
-    assert here.ledger.verify_and_count_entries()
+    assert verify_entries(here.ledger.chain)
     assert log.drawn_tries_in_current_state()
 
 
@@ -95,7 +97,7 @@ def test_a_hidden_search_does_not_go_on_from_before_its_first_launch(
     """Its draw is stored and charged, and its tries began after the snapshot."""
     here = place(SELECTION)
     killed_before(step, here, monkeypatch)
-    here.ledger.name_mirror(far)
+    name_mirror(here.ledger.chain, far)
     put_back = snapshot(machine)
     here.admit()
     here.admit()
@@ -132,12 +134,12 @@ def test_a_machine_that_was_put_back_neither_trains_nor_releases_again_on_one_ch
     swept = program(*SWEEP)
     assert swept.returncode == 0, swept.stderr
     monkeypatch.setenv("DPSWEEP_LEDGER", environment["DPSWEEP_LEDGER"])
-    before = Ledger(Ledger.user_ledger_place()).statement("digits").reserved_epsilon_and_delta
+    before = reserved_amounts(Ledger(Ledger.user_ledger_place()).statement("digits"))
     put_back()
     again = program(*SWEEP)
     assert again.returncode == ExitCode.BAD_INPUT, again.stderr
     assert not list(machine.glob("sweeps/*/*/trials/*/result.json"))
-    assert Ledger(Ledger.user_ledger_place()).statement("digits").reserved_epsilon_and_delta == before
+    assert reserved_amounts(Ledger(Ledger.user_ledger_place()).statement("digits")) == before
 
 
 def test_a_sweep_on_a_ledger_whose_mirror_is_gone_is_refused_before_its_charge(

@@ -13,13 +13,13 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
+from dpsweep.accounting.ledger.bodies import Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import Content, Key, known_data, new_data_message
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.coordinator.preflight import (
     data_changed_during_sweep_message,
-    data_new_to_account_message,
     keyed_fingerprint_of_contents,
     new_data_message_that_sweep_would_give,
     read_verified_private_contents,
@@ -74,9 +74,7 @@ def visits(key: Path, ledger: Ledger, tmp_path: Path, compose_priced: Compose) -
     write_visits(tmp_path)
     plan = compose_priced([*TABLE, "dataset.name=visits"]).plan
     ledger.open_account("visits", BUDGET)
-    ledger.record_data_and_return_message(
-        "visits", keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path), ledger)
-    )
+    ledger.record_data("visits", keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path), ledger))
     return plan
 
 
@@ -117,10 +115,10 @@ def test_another_folder_and_another_file_name_are_the_same_data(
         plan = compose_priced([*TABLE, f"dataset.name={name}", "dataset.file=copy.csv"]).plan
         data = keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path / "elsewhere"), ledger)
         if said is None:
-            assert data_new_to_account_message(name, data, ledger) == ""
+            assert new_data_message(data, name, ledger) == ""
         else:
             with pytest.raises(BadInput, match=said):
-                data_new_to_account_message(name, data, ledger)
+                new_data_message(data, name, ledger)
 
 
 def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp_path: Path) -> None:
@@ -133,10 +131,10 @@ def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp
         for name in ("images.gz", "images")
     )
     ledger.open_account("mnist", BUDGET)
-    ledger.record_data_and_return_message("mnist", packed)
-    assert data_new_to_account_message("mnist", plain, ledger) == ""
+    ledger.record_data("mnist", packed)
+    assert new_data_message(plain, "mnist", ledger) == ""
     with pytest.raises(BadInput, match="to be mnist"):
-        data_new_to_account_message("my_mnist", plain, ledger)
+        new_data_message(plain, "my_mnist", ledger)
 
 
 def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: Ledger) -> None:
@@ -162,21 +160,19 @@ def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: L
         ("first", third),
     ):
         before, after = (
-            _answer(ask, account, data) for ask in (_beforehand(ledger), ledger.record_data_and_return_message)
+            _answer(ask, account, data)
+            for ask in (lambda name, files: new_data_message(files, name, ledger), ledger.record_data)
         )
         assert before == after
 
 
-def _beforehand(ledger: Ledger) -> Callable[[str, Fingerprint], str]:
-    return lambda account, data: data_new_to_account_message(account, data, ledger)
-
-
-def _answer(ask: Callable[[str, Fingerprint], str], account: str, data: Fingerprint) -> str:
-    """What it comes to: refused for which reason, changed, or known."""
+def _answer(ask: Callable[[str, Fingerprint], object], account: str, data: Fingerprint) -> str:
+    """What it comes to: refused for which reason, or not."""
     try:
-        return "changed" if ask(account, data) else "known"
+        ask(account, data)
     except BadInput as refusal:
-        return "another account's" if "no new budget" in str(refusal) else "another key"
+        return "another account's" if "Expected dataset.name=" in str(refusal) else "another key"
+    return "recorded"
 
 
 def test_a_lost_key_is_one_sentence_and_none_is_made_in_its_place(
@@ -191,9 +187,9 @@ def test_a_lost_key_is_one_sentence_and_none_is_made_in_its_place(
     key.write_text("0" * 64)
     key.chmod(0o600)
     with pytest.raises(BadInput, match="to be the key"):
-        data_new_to_account_message("visits", keyed_fingerprint_of_contents(contents, ledger), ledger)
+        new_data_message(keyed_fingerprint_of_contents(contents, ledger), "visits", ledger)
     key.write_text(kept)
-    assert data_new_to_account_message("visits", keyed_fingerprint_of_contents(contents, ledger), ledger) == ""
+    assert new_data_message(keyed_fingerprint_of_contents(contents, ledger), "visits", ledger) == ""
 
 
 def test_the_first_key_is_made_by_a_sweep_and_never_by_a_plan(
@@ -215,7 +211,7 @@ def test_a_plan_says_what_a_sweep_would_say(
     assert "to be visits" in new_data_message_that_sweep_would_give(renamed, tmp_path, ledger)
     write_visits(tmp_path, rows=301)
     assert "not those that were charged before" in new_data_message_that_sweep_would_give(visits, tmp_path, ledger)
-    assert len(ledger.account_and_fingerprint_pairs()) == 1, "a plan records nothing"
+    assert len(known_data(ledger)) == 1, "a plan records nothing"
     (tmp_path / "visits.csv").unlink()
     assert "needs" in new_data_message_that_sweep_would_give(visits, tmp_path, ledger)
     key.unlink()
@@ -237,7 +233,7 @@ def test_a_table_that_changed_while_the_sweep_ran_is_said(visits: Plan, ledger: 
     assert "changed while this sweep ran" in data_changed_during_sweep_message(data, visits, tmp_path, ledger)
     (tmp_path / "visits.csv").unlink()
     assert "can no longer be read" in data_changed_during_sweep_message(data, visits, tmp_path, ledger)
-    assert len(ledger.account_and_fingerprint_pairs()) == 1, "the time of a search's end is kept out of the ledger"
+    assert len(known_data(ledger)) == 1, "the time of a search's end is kept out of the ledger"
 
 
 SWAPPING = """
@@ -293,4 +289,4 @@ def test_a_sweep_says_that_its_table_was_changed_by_somebody_meanwhile(
     done = program("dataset=swapping", searchpath, "trusted=[swapping.Swapping]", "privacy.epsilon=2", *TABLE[8:])
     assert done.returncode == 0, done.stderr
     assert "changed while this sweep ran" in done.stderr
-    assert len(ledger.account_and_fingerprint_pairs()) == 1
+    assert len(known_data(ledger)) == 1

@@ -30,7 +30,7 @@ def drawn_twice(place: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[Place, 
     first, second = place(SELECTION, root="a"), place(SELECTION, root="b")
     for here, owner, step in (
         (first, SearchRecord, "store_digest_of_draw"),
-        (second, Ledger, "record_starts_and_return_receipts"),
+        (second, Ledger, "start"),
     ):
         monkeypatch.setattr(owner, step, killed)
         with pytest.raises(KeyboardInterrupt):

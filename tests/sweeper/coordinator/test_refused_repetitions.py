@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpsweep.accounting.errors import BudgetRefused
+from dpsweep.accounting.ledger.statement import remaining_amounts
 from dpsweep.sweeper.coordinator.sweep_report import release_line
 from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper import proposing
@@ -25,8 +26,8 @@ def test_a_repetition_beyond_the_budget_is_refused_with_what_is_left_to_do(place
     here = place((*GRID, *words, "budget.epsilon=30", "budget.delta=1e-3"))
     work = here.begin()
     proposing.go_on(here, work, many=1)
-    rest = here.ledger.statement("digits").remaining_epsilon_and_delta[0] - 0.001
-    here.ledger.record_outside_cost("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
+    rest = remaining_amounts(here.ledger.statement("digits"))[0] - 0.001
+    here.ledger.charge_outside("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
     with pytest.raises(BudgetRefused) as refusal:
         here.begin(Retry.AGAIN)
     assert "neither their noise nor their rule can be another one" in str(refusal.value)

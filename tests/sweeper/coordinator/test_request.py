@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.preflight import count_records_without_features

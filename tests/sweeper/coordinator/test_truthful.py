@@ -26,7 +26,7 @@ def test_a_refusal_after_the_charge_does_not_say_that_nothing_was_charged(
 
     def charge_and_refuse() -> None:
         cost = here.priced.quote.guarantee
-        ledger.open_account_or_check_neighbours(here.plan.account, here.plan.budget)
+        ledger.open_account(here.plan.account, here.plan.budget)
         charge_cost(ledger, here.plan.account, plan=here.plan.id, trials=["a"], cost=cost, record={"reason": "plan"})
         raise refusal("too late\nand more")
 

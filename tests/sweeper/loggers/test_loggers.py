@@ -12,7 +12,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.rules import Composition
 from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep, check_loggers_allowed_and_installed
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, Program, folder_of, results

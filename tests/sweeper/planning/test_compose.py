@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
@@ -235,8 +235,11 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["lr_schedule=warm_up", "lr_schedule.then=cosine"], "Expected then='cosine' to be a schedule"),
         (["budget.epsilon=-1"], "budget.epsilon=-1 > 0"),
         (["model=nosuch,logistic"], "nosuch"),
-        (["tuning._target_=dpsweep.accounting.selection.composition.Kompozition"], "to name a selection rule"),
-        (["tuning._target_=os.system"], "tuning=os.system to name a selection rule"),
+        (
+            ["tuning._target_=dpsweep.accounting.selection.rules.Kompozition"],
+            "Kompozition to be one of best_of_grid",
+        ),
+        (["tuning._target_=os.system"], "rule=os.system to be one of best_of_grid, "),
         (["grid.axes.dpsgd=[1,2]"], "grid.axes.dpsgd=[1, 2] to map keys to lists of values"),
         (
             ["trainer=dpsgd", "trainer._target_=dpsweep.trainers.methods.dpsgd.NoSuch"],

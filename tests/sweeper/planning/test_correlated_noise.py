@@ -10,12 +10,16 @@ import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import are_same_events, poisson_gaussian, repeat, shuffled_gaussian
-from dpsweep.accounting.events.rounded_noise import with_rounded_noise
+from dpsweep.accounting.events.build import (
+    are_same_events,
+    poisson_gaussian,
+    repeat,
+    shuffled_gaussian,
+    with_rounded_noise,
+)
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.build import make_training_run
 from dpsweep.sweeper.trial.spec import declaration_from_config
@@ -80,7 +84,7 @@ def test_a_run_is_declared_as_its_cycles(plan_of) -> None:
     noise = trial.config["privacy"]["noise_multiplier"]
     declared = shuffled_gaussian(epochs=12, steps=4, noise_multiplier=noise, sample_rate=4 * 40 / records)
     assert are_same_events(trial.event.training, with_rounded_noise(declared, trial.config["weights"]))
-    assert number_of_priced_steps(trial) == 48
+    assert trial.priced_steps == 48
     same = repeat(poisson_gaussian(sample_rate=4 * 40 / records, noise_multiplier=noise), 12)
     price = Pld().epsilon(declared, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
     assert price == Pld().epsilon(same, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
@@ -94,7 +98,7 @@ def test_a_resume_pays_for_the_cycles_that_it_may_repeat(plan_of, every: int, re
             *(f"checkpoint.every={every}", f"checkpoint.resumes={resumes}"),
         )
     )
-    assert number_of_priced_steps(trial) == 4 * cycles
+    assert trial.priced_steps == 4 * cycles
     records, noise = declaration_from_config(trial.config).nominal_training_units, trial.config["privacy"]
     declared = shuffled_gaussian(
         epochs=cycles, steps=4, noise_multiplier=noise["noise_multiplier"], sample_rate=160 / records

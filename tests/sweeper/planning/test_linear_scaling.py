@@ -190,7 +190,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
         for receipt, trial in zip(receipts, runs, strict=True):
             folder = here.folder.trial_folder(trial.id)
             receipt.write(folder)
-            Receipt.claim_from_folder(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
+            Receipt.claim(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         with ExitStack() as at_work:
             for trial in runs:
                 at_work.enter_context(training_lock(here.folder.trial_folder(trial.id)))
@@ -202,7 +202,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
     assert "7 of 7 runs were proposed; 7 of 7 results" in verify_sweep_folder_and_describe(
         here.folder.root, here.ledger
     )
-    assert here.ledger.statement("digits").attempts_of_plan(here.plan.id).number_of_spare_attempts == 0
+    assert here.ledger.statement("digits").attempts_of_plan(here.plan.id).spares == 0
     stored = read_proposed_point_indices(here.plan, here.folder.proposals_path)
     assert all(point in choice for point, choice in zip(stored, here.plan.allowed_point_indices_per_turn, strict=True))
 

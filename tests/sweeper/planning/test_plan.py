@@ -75,7 +75,7 @@ def test_nothing_is_written_but_the_plan_and_the_time_of_a_step(
 
 def test_what_would_not_be_run_as_priced_is_refused(program: Program, tmp_path: Path) -> None:
     metric = (*LIGHT, "score.metric=balanced_accuracy")
-    shown = "tuning.rule={_target_: dpsweep.accounting.selection.composition.Composition}"
+    shown = "tuning.rule={_target_: dpsweep.accounting.selection.rules.Composition}"
     for line, sentence in (
         ((*metric, "tuning=noisy_max"), "Expected score.metric=balanced_accuracy to be accuracy under noisy_max"),
         ((*LIGHT, "tuning=noisy_max", "final=true"), "pays for no score that is shown"),

@@ -11,6 +11,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.interface import search_for_plan
@@ -75,8 +76,8 @@ def test_what_is_no_search_is_one_sentence(compose_priced: Compose, arguments: l
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ((SIX[-2], SIX[-1]), r"proposals=adaptive to be fixed: {} covers points from a list made beforehand"),
-        (("+search.pruner=median",), r"pruning=True to be False: {} covers runs that do not depend on one another"),
+        ((SIX[-2], SIX[-1]), r"proposals=adaptive to be fixed under {}: its tries are independent"),
+        (("+search.pruner=median",), r"pruning=True to be False under {}: its tries are independent"),
     ],
 )
 @pytest.mark.parametrize("rule", ["private_selection", "noisy_max"])
@@ -105,7 +106,7 @@ def test_the_charge_names_no_run_and_pays_for_every_turn(place: Callable[..., Pl
     assert proposals(here) == (), "nothing is proposed before it can be run"
     assert go_on(here, work) == 6
     assert work.more(99) == ()
-    assert attempts(here).number_of_spare_attempts == 1
+    assert attempts(here).spares == 1
     assert len(proposals(here)) == len(work.known_runs) == work.total == 6
     before = here.ledger.statement("digits").entries
     again = begin(here)
@@ -178,7 +179,7 @@ def test_a_killed_run_is_repeated_without_taking_a_turn(place: Callable[..., Pla
     assert go_on(here, again) == 5
     assert attempts(here).started[killed[1].id] == 2
     assert len(again.log.states_of_runs().finished) == 6
-    assert attempts(here).number_of_spare_attempts == 0
+    assert attempts(here).spares == 0
     with pytest.raises(ContractBroken, match="covered by no charge"):
         again.log.start_and_issue_receipts(killed[:1])
     assert "6 of 6 runs were proposed; 6 of 6 results" in verify_sweep_folder_and_describe(
@@ -199,12 +200,12 @@ def test_a_killed_run_that_is_not_paid_for_again_has_used_its_turn(place: Callab
 def test_a_deleted_folder_is_a_new_charge_for_what_had_begun(place: Callable[..., Place]) -> None:
     here = place(SIX)
     go_on(here, begin(here), fates=iter([0.5] * 3 + [None] * 3))
-    before, lost = here.ledger.statement("digits").reserved_epsilon_and_delta, proposals(here)
+    before, lost = reserved_amounts(here.ledger.statement("digits")), proposals(here)
     shutil.rmtree(here.folder.root)
     again = begin(here)
     assert proposals(here) == lost, "the ledger knows what had begun"
     assert {trial.id for trial in again.due} == set(attempts(here).started)
-    assert here.ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
+    assert reserved_amounts(here.ledger.statement("digits"))[0] == pytest.approx(2 * before[0])
     assert go_on(here, again) == 6
 
 

@@ -10,8 +10,9 @@ import pytest
 from dpsweep.accounting.errors import BudgetRefused
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.pricing.alternatives import (
     advice_sentences_to_fit_budget,
     fitting_ways_sentence,
@@ -35,7 +36,7 @@ def opened(ledger: Ledger, policy: Policy, taken: float = 0.0) -> Statement:
     """An account with this policy, of which a plan has taken some epsilon by its claim alone."""
     ledger.open_account("digits", BUDGET, policy)
     if taken:
-        ledger.record_outside_cost("digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
+        ledger.charge_outside("digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
     return ledger.statement("digits")
 
 
@@ -111,7 +112,7 @@ def test_the_advice_raises_the_part_of_the_budget_that_is_short(
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=8", "privacy.delta=1e-5"])
     opened(ledger, Addition())
-    ledger.record_outside_cost("digits", Guarantee(epsilon=epsilon, delta=delta), "a pilot study")
+    ledger.charge_outside("digits", Guarantee(epsilon=epsilon, delta=delta), "a pilot study")
     said = advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("digits"))
     assert said == f"{fits}`dpsweep budget raise dataset=digits {raised}` raises the budget on the record."
 
@@ -131,7 +132,7 @@ def test_other_rules_are_offered_if_the_ledger_would_take_them(
             account = ledger.statement("digits")
             event = offer.rule.event(priced.plan.priced_events)
             amounts = account.policy.amounts_of_charge(offer.quote.guarantee, event)
-            takes = account.balance.has_room_for_amounts(amounts)
+            takes = account.balance.has_room(amounts)
             assert (offer.label in found) is takes
     assert found
 
@@ -154,13 +155,13 @@ def test_a_share_of_one_is_the_last_that_is_admitted(compose_priced: Compose, le
     exact = replace(BUDGET, epsilon=priced.quote.epsilon)
     ledger.open_account("digits", exact)
     assert RemainingBudget.for_plan(priced, ledger.statement("digits")).fraction_taken_by_event(priced.plan.event) == 1
-    ledger.record_outside_cost("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
+    ledger.charge_outside("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
     assert RemainingBudget.for_plan(priced, ledger.statement("digits")).fraction_taken_by_event(priced.plan.event) > 1
 
 
 def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_priced: Compose, ledger: Ledger) -> None:
     ledger.open_account("digits", BUDGET)
-    ledger.record_outside_cost("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
+    ledger.charge_outside("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
     statement = ledger.statement("digits")
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
     assert (
@@ -176,7 +177,7 @@ def test_a_delta_that_is_just_enough_is_not_called_too_small(compose_priced: Com
     """The rest is a decimal, and the float 1e-4 is a little above it."""
     ledger.open_account("digits", Guarantee(epsilon=3.0, delta=3e-4))
     for _ in range(2):
-        ledger.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
+        ledger.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
     priced = compose_priced([*GRID, "privacy.epsilon=2", "privacy.delta=1e-4"])
     words = advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("digits"))
     assert "privacy.delta" not in words

@@ -32,7 +32,7 @@ def test_every_sampler_of_the_configuration_runs_whatever_becomes_of_its_runs(
     fates = iter([0.3, "failed", None, "diverged", 0.8, 0.5, 0.4] * 2)
     assert go_on(here, begin(here, Retry.NONE), many=3, fates=fates) == 14
     known = attempts(here)
-    assert known.number_of_spare_attempts == 0
+    assert known.spares == 0
     assert sum(known.started.values()) == 14
     assert {here.plan.trials[point].method for point in proposals(here)} == {"dpnsgd", "dpsgd"}
 

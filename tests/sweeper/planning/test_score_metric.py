@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, number_of_rounded_numbers
+from dpsweep.accounting.events.build import NUMBERS_OF_COUNT, mechanisms_with_counts, number_of_rounded_numbers
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.rounded_noise_price import NUMBERS_OF_COUNT
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from tests.randomized import SEARCHES, TRAINS
 from tests.studies import study_in

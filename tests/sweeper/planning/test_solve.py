@@ -13,7 +13,7 @@ from hydra.types import RunMode
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import are_same_events, compose, repeat
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE

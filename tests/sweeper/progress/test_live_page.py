@@ -19,7 +19,9 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.rules import rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.sweeper.commands.watch import watch
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.progress import display, live_page
@@ -163,7 +165,11 @@ def test_points_that_a_sampler_proposes_are_a_list(
 def rules_of_configuration() -> list[SelectionRule]:
     texts = [path.read_text() for path in sorted((ROOT / "conf" / "tuning").glob("*.yaml"))]
     forms = [yaml.safe_load(text.replace("${privacy.delta}", "1.0e-5").replace("???", "0.5")) for text in texts]
-    return [rule_from_config(form) for form in forms if form and "_target_" in form and "sweep" not in form]
+    return [
+        rule_from_config(stored_form_of_config_part(form, "rule"))
+        for form in forms
+        if form and "_target_" in form and "sweep" not in form
+    ]
 
 
 def test_a_rule_that_hides_its_losers_shows_no_cell_no_count_and_no_score(

@@ -15,8 +15,7 @@ from rich.console import Console
 
 import dpsweep
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -108,7 +107,7 @@ def test_a_killed_run_is_seen_at_the_next_look_and_counts_as_no_running_one(
     runs.add_watched_trials(trials)
     for place, receipt in zip(places[:2], receipts, strict=False):
         receipt.write(place)
-        Receipt.claim_from_folder(place, folder.private_store, plan="p", trial=place.name)
+        Receipt.claim(place, folder.private_store, plan="p", trial=place.name)
     with trained(folder, trials[:2]):
         runs.take_snapshot()
     with trained(folder, trials[1:2]):

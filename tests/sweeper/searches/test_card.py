@@ -13,9 +13,9 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
 from dpsweep.accounting.events.build import gaussian
-from dpsweep.accounting.ledger.account import sealed_charges_of_entries
+from dpsweep.accounting.ledger.account import sealed_charges
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.card import CardClaim, CardFiles
@@ -192,9 +192,11 @@ def test_each_sweep_has_a_part_of_its_own_as_long_as_there_is_one(
         assert done.returncode == 0, done.stderr
         assert ("No sealed part is left, so this sweep has no card." in done.stdout + done.stderr) is (number is None)
     ledger = Ledger(environment["DPSWEEP_LEDGER"])
-    assert [
-        None if one is None else one.card for one in sealed_charges_of_entries(ledger.statement("digits").entries)
-    ] == [1, 2, None]
+    assert [None if one is None else one.card for one in sealed_charges(ledger.statement("digits").entries)] == [
+        1,
+        2,
+        None,
+    ]
     assert len(list(tmp_path.glob("sweeps/*/*/card-[12].json"))) == 2
 
 

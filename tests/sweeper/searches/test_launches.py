@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.sweeper.searches.admission import (
     open_account_or_check_budget,
     record_launch_and_return_nonce,
@@ -18,7 +18,7 @@ from tests.sweeper.search_programs import GRID, Place
 
 INSTANTS = {
     "before the store": (PrivateStore, "announce_launch"),
-    "before the ledger": (Ledger, "record_launch"),
+    "before the ledger": (Ledger, "launch"),
     "before it is confirmed": (PrivateStore, "confirm_launch"),
 }
 

@@ -22,8 +22,7 @@ from omegaconf.errors import ConfigAttributeError
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
@@ -98,7 +97,7 @@ class Sweep:
 
     def take(self, block: str) -> JobReturn:
         place = self.folder.trial_folder(block)
-        receipt = Receipt.claim_from_folder(place, self.folder.private_store, plan=self.plan.id, trial=block)
+        receipt = Receipt.claim(place, self.folder.private_store, plan=self.plan.id, trial=block)
         (trial,) = (trial for trial in self.plan.trials if trial.id == block)
         result_of(trial, 0.5, receipt.attempt).write(place)
         return JobReturn(status=JobStatus.COMPLETED)
@@ -219,7 +218,7 @@ def test_a_launcher_that_never_works_is_tried_once_and_costs_no_attempt(sweep: S
 
 def test_a_job_that_died_after_it_began_is_not_launched_again(sweep: Sweep) -> None:
     def dies(blocks: list[str]) -> list[JobReturn]:
-        Receipt.claim_from_folder(
+        Receipt.claim(
             sweep.folder.trial_folder(blocks[0]), sweep.folder.private_store, plan=sweep.plan.id, trial=blocks[0]
         )
         raise OSError("killed")
@@ -248,7 +247,7 @@ def test_a_refusal_stops_the_sweep_after_its_neighbours_are_settled(sweep: Sweep
     with pytest.raises(ContractBroken, match="refused its block, which stays charged: edited"):
         sweep.start(refuses)
     attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts_of_plan(sweep.plan.id)
-    assert {trial for trial, _, _ in attempts.last_sessions_without_recorded_end()} == {sweep.plan.trials[2].id}
+    assert {one[0] for one in attempts.last_sessions() if one not in attempts.settled} == {sweep.plan.trials[2].id}
 
 
 def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep) -> None:

@@ -161,8 +161,8 @@ def test_shared_subsamples_are_another_plan_and_price(compose_priced: Compose) -
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["tuning=private_selection"], "Expected subsample=shared to be independent: "),
-        (["tuning=random_stopping"], "Expected subsample=shared to be independent: "),
+        (["tuning=private_selection"], "Expected subsample=shared to be independent under "),
+        (["tuning=random_stopping"], "Expected subsample=shared to be independent under "),
         (["subsample=mine"], "Expected subsample=mine to be independent or shared"),
         (["steps=3,4"], "these differ in steps"),
         (["trainer=dpsgd,dpadam"], "these differ in trainer"),

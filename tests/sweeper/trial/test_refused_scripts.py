@@ -30,10 +30,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (
             ("tuning=private_selection", "tuning.mean=3"),
-            r"Expected tuning=private_selection to show every run with trainer=",
+            r"Expected trainer=script, .*to be another trainer under private_selection",
         ),
-        (("tuning=best_of_grid",), r"to show every run with trainer=script: a script may open a connection"),
-        (("tuning=noisy_max", "score.noise_std=null"), r"to show every run|noisy"),
+        (
+            ("tuning=best_of_grid",),
+            r"Expected trainer=script, .*to be another trainer under best_of_grid",
+        ),
+        (("tuning=noisy_max", "score.noise_std=null"), r"to be another trainer|noisy"),
         (("script=gone.py",), r"Expected script=gone\.py to be a readable file: No such file or directory\."),
         (("script=broken.py",), r"Expected script=broken\.py to be a Python program: .*broken\.py, line 1\)\."),
         (("trainer.script=???",), r"Expected script=FILE with trainer=script"),

@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.sweeper.trial import handover
-from dpsweep.sweeper.trial.handover import end_scripts_and_remove_files_of_dead_jobs, temporary_session_folder
+from dpsweep.sweeper.trial.handover import (
+    end_scripts_and_remove_files_of_dead_jobs,
+    script_inputs_folder,
+    temporary_session_folder,
+)
 from dpsweep.sweeper.trial.script_run import run_script_and_return_exit_status, script_environment_variables
 from tests.sweeper.forking import is_gone
 from tests.waiting import wait
@@ -90,7 +94,7 @@ def stray_of(folder: Path) -> subprocess.Popen[bytes]:
 def test_what_a_killed_job_left_is_found_by_its_attempt_and_what_runs_is_left(tmp_path: Path) -> None:
     store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
     another = PrivateStore(root=tmp_path / "private" / "another-ledger" / "digits-1")
-    ours, of_another = store.script_inputs_folder / "ours", another.script_inputs_folder / "ours"
+    ours, of_another = script_inputs_folder(store) / "ours", script_inputs_folder(another) / "ours"
     with temporary_session_folder(store, "running") as running:
         strays = [stray_of(folder) for folder in (ours, running, of_another)]
         try:

@@ -12,12 +12,11 @@ from hydra.core.hydra_config import HydraConfig
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import are_same_events, from_json
 from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
-from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt, TrialPlace
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.step_log import can_attempt_resume, steps_spent_by_attempt
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.trial.run import train_sessions_and_write_results
@@ -62,7 +61,9 @@ def sessions(
             TrialSession(
                 trial=trial,
                 claimed=claimed(trial, receipt),
-                place=both(folder) if store is None else store.trial_place_from_files_folder(folder),
+                place=both(folder)
+                if store is None
+                else TrialPlace(files=folder, record=store.trial_record_folder(folder.name)),
             )
         )
     return found
@@ -110,8 +111,8 @@ def test_a_stop_is_kept_for_each_and_another_session_ends_them(trials: tuple[Tri
     train_sessions_and_write_results(sessions(trials, tmp_path), MACHINE, stopping_after(3))
     for trial in trials:
         assert TrialResult.read(tmp_path / trial.id) is None
-        assert can_attempt_resume(both(tmp_path / trial.id), trial, 1)
-        assert steps_spent_by_attempt(both(tmp_path / trial.id), trial, 1) == 3
+        assert can_resume(both(tmp_path / trial.id), trial, 1)
+        assert steps_spent(both(tmp_path / trial.id), trial, 1) == 3
     train_sessions_and_write_results(sessions(trials, tmp_path, resume=1), MACHINE)
     assert {result.status for result in results(trials, tmp_path)} == {Status.FINISHED}
 
@@ -250,8 +251,7 @@ def test_shared_runs_go_on_without_one_that_has_ended(
     begun = sessions(plan.trials, folder.trials_folder, plan=plan.id, store=folder.store)
     for session in begun:
         assert (
-            Receipt.claim_from_folder(session.place.files, folder.private_store, plan=plan.id, trial=session.trial.id)
-            is not None
+            Receipt.claim(session.place.files, folder.private_store, plan=plan.id, trial=session.trial.id) is not None
         )
     train_sessions_and_write_results(begun, MACHINE, stopping_after(2), shared=True)
     sessions(plan.trials[1:], folder.trials_folder, resume=1, plan=plan.id, store=folder.store)

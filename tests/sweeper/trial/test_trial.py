@@ -22,16 +22,18 @@ from dpsweep.accounting.events.build import (
     are_same_events,
     compose,
     from_json,
+    mechanisms_with_counts,
     poisson_gaussian,
     repeat,
+    with_rounded_noise,
 )
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts, with_rounded_noise
 from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import Receipt, is_session_claimed
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import can_attempt_resume, read_checkpoint_file, steps_spent_by_attempt
+from dpsweep.accounting.records.step_log import read_checkpoint_file
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import fields_without_class_name, tag_or_path_of_class
 from dpsweep.sweeper.job.block_job import run_block
@@ -232,8 +234,8 @@ def test_a_checkpoint_is_a_mapping_of_two(compose_priced: Compose) -> None:
 def test_a_stopped_trial_has_no_result_and_another_session_ends_it(trial: Trial, tmp_path: Path) -> None:
     place = tmp_path / "trial"
     assert session(trial, place, should_stop=lambda: True) is None
-    assert can_attempt_resume(both(place), trial, 1)
-    assert steps_spent_by_attempt(both(place), trial, 1) == 1
+    assert can_resume(both(place), trial, 1)
+    assert steps_spent(both(place), trial, 1) == 1
     assert not (place / "progress").exists()
     result = session(trial, place, resume=1)
     assert result is not None
@@ -243,7 +245,7 @@ def test_a_stopped_trial_has_no_result_and_another_session_ends_it(trial: Trial,
     assert result.steps == 3
     assert (place / "steps-1").exists()
     assert not [*place.glob("checkpoint-*")], "nobody goes on from them any more"
-    assert not can_attempt_resume(both(place), trial, 1)
+    assert not can_resume(both(place), trial, 1)
 
 
 def test_a_try_goes_on_with_the_secret_weights_that_it_started_from(trial: Trial, tmp_path: Path) -> None:
@@ -399,12 +401,12 @@ def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
     run_job()
     asking.join()
     assert TrialResult.read(place) is None
-    assert can_attempt_resume(folder.trial_folder_and_private_record(trial.id), trial, 1)
-    assert 0 < steps_spent_by_attempt(folder.trial_folder_and_private_record(trial.id), trial, 1) < STEPS
+    assert can_resume(folder.trial_folder_and_private_record(trial.id), trial, 1)
+    assert 0 < steps_spent(folder.trial_folder_and_private_record(trial.id), trial, 1) < STEPS
 
 
 def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:
     folder, trial, run_job = job
     with training_lock(folder.trial_folder(trial.id)), pytest.raises(BadInput, match="is being run by process"):
         run_job()
-    assert not Receipt.is_session_claimed(folder.trial_folder(trial.id), 1)
+    assert not is_session_claimed(folder.trial_folder(trial.id), 1)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import mechanisms_with_counts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.notation import guarantee_text
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
@@ -70,7 +71,7 @@ def test_a_table_without_units_is_claimed_for_its_records(compose_priced: Compos
 
 def test_with_units_sample_rate_and_claim_are_the_units(compose_priced: Compose) -> None:
     priced = compose_priced([*TABLE, *PATIENTS])
-    assert "per patient" in str(priced.quote.guarantee)
+    assert "per patient" in guarantee_text(priced.quote.guarantee)
     assert priced.plan.budget.unit == "patient"
     for trial in priced.plan.trials:
         ((step, steps),) = mechanisms_with_counts(trial.event.training)
@@ -152,7 +153,7 @@ def test_a_sweep_by_patients_from_the_file_to_the_ledger(
     assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     statement = ledger.statement("visits")
     assert statement.budget.unit == "patient"
-    assert "per patient" in str(statement.budget)
+    assert "per patient" in guarantee_text(statement.budget)
     assert "per patient" in re.sub(r"\s+", " ", done.stdout)
     page = (folder / "curator" / "report.html").read_text()
     assert "differential privacy for each patient" in page

@@ -166,7 +166,7 @@ def test_a_batch_of_fixed_size_is_charged_for_the_records_that_there_are_at_leas
     assert len(sampler.draw_batch_indices(1, 11, 10, rng)[0]) == 4
     with pytest.raises(ValueError, match=r"^Expected records=9 to be the 10 that were declared, or more\.$"):
         sampler.draw_batch_indices(1, 9, 10, rng)
-    with pytest.raises(ValueError, match="batch_size"):
+    with pytest.raises(ValueError, match="sample_size=4 <= 3 records"):
         sampler.event_per_period(records=3, noise_multiplier=2.0)
     with pytest.raises(ValueError, match="batch_size"):
         FixedSize(batch_size=0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dpsweep.accounting.events.build import are_same_events, compose, poisson_gaussian
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
+from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations import clip_schedules as bound_schedules
 from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
@@ -167,7 +167,7 @@ def test_what_ran_is_told_step_by_step(bounds) -> None:
     ]
     assert are_same_events(outcome.event, compose(steps))
     assert are_same_events(outcome.event, run.event)
-    assert not has_enough_and_only_declared_steps(outcome.event, replace(run, bounds=CONSTANT).event, least=0)
+    assert not took_declared_steps(outcome.event, replace(run, bounds=CONSTANT).event, least=0)
 
 
 def test_a_run_that_diverges_did_a_part_of_what_was_declared() -> None:
@@ -175,8 +175,8 @@ def test_a_run_that_diverges_did_a_part_of_what_was_declared() -> None:
     outcome = train(wild, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "another"), device="cpu")
     assert outcome.diverged
     assert outcome.steps < 50
-    assert has_enough_and_only_declared_steps(outcome.event, wild.event, least=0)
-    assert not has_enough_and_only_declared_steps(outcome.event, wild.event, least=50)
+    assert took_declared_steps(outcome.event, wild.event, least=0)
+    assert not took_declared_steps(outcome.event, wild.event, least=50)
 
 
 @pytest.mark.parametrize("sampler", [Poisson(batch_size=10), FixedSize(batch_size=10)])
@@ -204,7 +204,7 @@ def test_a_run_that_was_stopped_goes_on_at_the_right_step(sampler) -> None:
         **options,
     )
     assert (first.stopped, first.steps) == (True, 2)
-    assert has_enough_and_only_declared_steps(first.event, run.event, least=2)
+    assert took_declared_steps(first.event, run.event, least=2)
     last = train(
         run, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "a fourth"), since=kept[0], **options
     )

@@ -259,7 +259,7 @@ def test_no_neighbours_of_small_tables_are_farther_apart_than_is_priced(path: Pa
                 farthest[adjacency] = max(farthest[adjacency], float(np.linalg.norm(row - rows[neighbour])))
     for adjacency, distance in farthest.items():
         event = PrivateHoldout(**{**config, "metric": name, "noise_std": 9.0}).event(adjacency)
-        step = events.rate_and_noise_of_gaussian_step_or_none(event, adjacency)
+        step = events.as_gaussian_step(event, adjacency)
         assert step is not None
         priced = (2 if adjacency is Adjacency.REPLACE_ONE else 1) * 9 / step[1]
         assert distance <= priced * (1 + 1e-12)

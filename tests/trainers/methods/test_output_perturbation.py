@@ -12,8 +12,7 @@ from torch import Tensor
 
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import are_same_events, output_perturbation
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
+from dpsweep.accounting.events.build import are_same_events, mechanisms_with_counts, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.trial.spec import declaration_from_config

@@ -15,7 +15,7 @@ import pytest
 import dpsweep
 from dpsweep.accounting.errors import ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events.build import poisson_gaussian, repeat, to_json
-from dpsweep.accounting.ledger.private_store import TrialPlace
+from dpsweep.accounting.ledger.receipt import TrialPlace
 from dpsweep.accounting.records.step_log import StepLog, read_checkpoint_file
 from dpsweep.trainers.scripts.attempt import STOPPED
 from dpsweep.trainers.scripts.handover_files import (
@@ -78,7 +78,7 @@ def hand_over(given: Handover, folder: Path) -> Path:
     stored = read_checkpoint_file(place.files, given.attempt)
     header = None if stored is None else stored[0]
     log = StepLog(place=place, attempt=1, priced=given.priced, marked=given.marked, header=header)
-    log = log.mark_steps_before_run(steps_in_first_stretch(given))
+    log = log.take(steps_in_first_stretch(given))
     replace(given, marked=log.marked).write(folder / "handed")
     (folder / "record" / f"script-{given.attempt}-{given.resume}").unlink(missing_ok=True)
     return folder / "handed" / ATTEMPT_FILE

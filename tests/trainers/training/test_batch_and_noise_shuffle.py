@@ -17,21 +17,17 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     PlanEvent,
     are_same_events,
+    mechanisms_with_counts,
     number_of_steps,
     repeat,
     shuffled_gaussian,
 )
-from dpsweep.accounting.events.rounded_noise import mechanisms_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import (
-    StepLog,
-    has_enough_and_only_declared_steps,
-    resume_step_log,
-    steps_spent_by_attempt,
-)
+from dpsweep.accounting.records.step_log import StepLog
+from dpsweep.accounting.records.taken_steps import steps_spent, took_declared_steps
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Shuffle, privacy_event_counts_of_run
 from dpsweep.trainers.declarations.lr_schedules import Constant
@@ -199,13 +195,13 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         )
 
     with pytest.raises(Killed):
-        session(StepLog.empty_for_attempt(both(tmp_path), trial, 1), paper, on_step=dies)
-    assert steps_spent_by_attempt(both(tmp_path), trial, 1) == 2 * PERIOD
-    steps = resume_step_log(both(tmp_path), trial, replace(paper, resume=1))
+        session(StepLog.begin(both(tmp_path), trial, 1), paper, on_step=dies)
+    assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
+    steps = StepLog.resume(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))
     assert are_same_events(outcome.event, event.training)
-    assert steps_spent_by_attempt(both(tmp_path), trial, 1) == number_of_steps(outcome.event) == 4 * PERIOD
-    assert has_enough_and_only_declared_steps(outcome.event, event.training, least=RUN.steps)
+    assert steps_spent(both(tmp_path), trial, 1) == number_of_steps(outcome.event) == 4 * PERIOD
+    assert took_declared_steps(outcome.event, event.training, least=RUN.steps)
 
 
 @pytest.mark.parametrize(

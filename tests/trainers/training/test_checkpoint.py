@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import are_same_events, repeat
-from dpsweep.accounting.records.step_log import StepLog, resume_step_log
+from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
@@ -46,7 +46,7 @@ def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:
 def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
-    state = StepLog.read_for_attempt(both(tmp_path), attempt.trial, 1).read_checkpoint()[1]
+    state = StepLog.read(both(tmp_path), attempt.trial, 1).read_checkpoint()[1]
     kept = torch.load(BytesIO(state), weights_only=True)
     assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve"}
     assert set(kept["state"]) == {"first", "second", "steps"}
@@ -77,7 +77,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
     attempt = Attempt(place=tmp_path)
     attempt.session()
     whole = attempt.checkpoint.read_bytes()
-    steps = StepLog.read_for_attempt(both(tmp_path), attempt.trial, 1)
+    steps = StepLog.read(both(tmp_path), attempt.trial, 1)
     for content in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
         attempt.checkpoint.write_bytes(content)
         with pytest.raises(ContractBroken, match="to be as it was written"):
@@ -108,7 +108,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
             attempt.session(0, spy, on_step=dies)
     assert "no checkpoint after step 4: [Errno 28] No space left on device" in caplog.text
     assert attempt.spent == 6
-    steps = resume_step_log(both(tmp_path), attempt.trial, attempt.receipt(1))
+    steps = StepLog.resume(both(tmp_path), attempt.trial, attempt.receipt(1))
     assert steps.header is not None
     assert steps.header.step == 2
     _, outcome = attempt.session(1, spy)

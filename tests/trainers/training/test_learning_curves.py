@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, resume_step_log
+from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -190,11 +190,7 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
     def session(resume: int, stop_after: int) -> Outcome:
         receipt = replace(paper, resume=resume)
         receipt.write(tmp_path)
-        steps = (
-            resume_step_log(both(tmp_path), trial, receipt)
-            if resume
-            else StepLog.empty_for_attempt(both(tmp_path), trial, 1)
-        )
+        steps = StepLog.resume(both(tmp_path), trial, receipt) if resume else StepLog.begin(both(tmp_path), trial, 1)
         done: list[int] = []
 
         def seen(model: nn.Module, _: GradientTransform) -> CurvePoint:

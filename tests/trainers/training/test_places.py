@@ -15,8 +15,8 @@ from scipy.stats import ks_2samp
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from dpsweep.accounting.events.build import NEVER
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.rounded_noise_price import NEVER
 from dpsweep.trainers.data.places import draw_places, most_joining, most_units, number_of_places
 from dpsweep.trainers.data.records import Records, Scaling, Units
 from dpsweep.trainers.declarations.augmentation import ShiftFlip
