@@ -100,7 +100,7 @@ class BestOf(Profile):
         sums = []
         for curve, weights, shifts, left_out in self._ramps:
             parts = np.array_split(points, 1 + len(points) * len(weights) // _CHUNK)
-            moved = [curve((part[:, None] + shifts).ravel()).reshape(len(part), -1) @ weights for part in parts]
+            moved = [curve((part[:, None] + shifts).ravel()).reshape(-1, len(shifts)) @ weights for part in parts]
             sums.append(np.concatenate(moved) + left_out)
         return np.asarray(np.minimum(1.0, np.max(sums, axis=0) * (1 + VALUE)))
 
