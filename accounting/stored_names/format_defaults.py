@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,19 @@ PlacedFile = Mapping[str, str]
 """The type of a field that has the `package`, the `file` and the `sha256` of a file; the first two are places."""
 
 
-DEFAULTS: dict[str, Mapping[str, Any]] = json.loads(TABLE.read_text())
-"""The table: of `classes`, by tag, and of `parts` of a plan or a configuration the defaults; of classes the `places`.
+@cache
+def read_table() -> dict[str, Mapping[str, Any]]:
+    """Of `classes`, by tag, and of `parts` of a plan or a configuration the defaults; of classes the `places`.
 
-The key of a place in a mapping is dotted.
-"""
+    The key of a place in a mapping is dotted. The code of an exported model has this module without the table.
+    """
+    table: dict[str, Mapping[str, Any]] = json.loads(TABLE.read_text())
+    return table
 
 
 def defaults_of(tag: str, kind: str = "classes") -> Mapping[str, Any]:
     """The defaults of the fields of a stored class of ours, or of the keys of one of the `parts`; empty without any."""
-    defaults: Mapping[str, Any] = DEFAULTS[kind].get(tag, {})
+    defaults: Mapping[str, Any] = read_table()[kind].get(tag, {})
     return defaults
 
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.stored_names.format_defaults import (
-    DEFAULTS,
     defaults_of,
+    read_table,
     with_defaults,
     without_defaults,
 )
@@ -275,7 +275,7 @@ def _stored_class_without_defaults(node: Any, family: str) -> Any:
 
 def _place_keys(node: Mapping[str, Any]) -> Sequence[str]:
     """The keys of places beside which a checksum stands: without one, the place alone tells contents apart."""
-    keys = () if TARGET in node else DEFAULTS["places"].get(str(node.get(KIND)), ())
+    keys = () if TARGET in node else read_table()["places"].get(str(node.get(KIND)), ())
     return [key for key in keys if (node.get(key.partition(".")[0], {}) if "." in key else node).get(CHECKSUM)]
 
 

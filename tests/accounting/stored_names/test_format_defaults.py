@@ -70,7 +70,7 @@ def gained(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {part: {**own, **NEW} for part, own in table["parts"].items()}
     parts["trial"]["checkpoint"] = {**parts["trial"]["checkpoint"], **NEW}
     later = table | {"classes": tags, "parts": parts}
-    monkeypatch.setattr(format_defaults, "DEFAULTS", later)
+    monkeypatch.setattr(format_defaults, "read_table", lambda: later)
 
 
 def data_sets() -> Mapping[str, Mapping[str, Any]]:

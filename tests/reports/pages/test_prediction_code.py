@@ -272,8 +272,9 @@ import torch
 for tag, (code, name, shape, classes, given) in cases.items():
     with open(tag + ".py", "w") as stream:
         stream.write(code)
-    model = getattr(importlib.import_module(tag), name)(tuple(shape), classes, **given) if given is not None else None
-    if model is not None:
+    module = importlib.import_module(tag)
+    if given is not None:
+        model = getattr(module, name)(tuple(shape), classes, **given)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view(parameter.shape))
