@@ -28,19 +28,18 @@ PlacedFile = Mapping[str, str]
 
 
 @cache
-def read_table() -> dict[str, Mapping[str, Any]]:
+def read_table() -> dict[str, Mapping[str, Mapping[str, Any]]]:
     """Of `classes`, by tag, and of `parts` of a plan or a configuration the defaults; of classes the `places`.
 
     The key of a place in a mapping is dotted. The code of an exported model has this module without the table.
     """
-    table: dict[str, Mapping[str, Any]] = json.loads(TABLE.read_text())
+    table: dict[str, Mapping[str, Mapping[str, Any]]] = json.loads(TABLE.read_text())
     return table
 
 
 def defaults_of(tag: str, kind: str = "classes") -> Mapping[str, Any]:
     """The defaults of the fields of a stored class of ours, or of the keys of one of the `parts`; empty without any."""
-    defaults: Mapping[str, Any] = read_table()[kind].get(tag, {})
-    return defaults
+    return read_table()[kind].get(tag, {})
 
 
 def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
             value = without_defaults(value, default)
             if value:
                 kept[key] = value
-        elif key not in defaults or not _is_equal_without_bool_as_int(value, default):
+        elif key not in defaults or value != default or isinstance(value, bool) != isinstance(default, bool):
             kept[key] = value
     return kept
 
@@ -79,8 +78,3 @@ def with_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
 def _is_group_of_config_keys(value: Any) -> bool:
     """Whether a value is a group of keys, and no class."""
     return isinstance(value, Mapping) and "kind" not in value
-
-
-def _is_equal_without_bool_as_int(value: Any, default: Any) -> bool:
-    """Equality of plain values, where true is not 1."""
-    return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
