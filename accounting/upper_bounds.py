@@ -2,7 +2,7 @@
 
 The ledger charges `quote_for_charge` and takes no number from anybody. Whoever is outside (an accountant that the user
 names, another one, a lower bound, an attack) may raise a price or refuse it. Each bound is rounded up where it is
-computed, and has the rounding of noise in it (`accounting/profiles/rounded.py`).
+computed, and has the rounding of noise in it (`accounting/profiles/privacy_profiles.py`).
 
 Rule for changing what a bound comes to: where one may rise by more than `CLOSE`, raise `PRICES`.
 """

@@ -24,7 +24,7 @@ from dpsweep.accounting.events.build import poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.profiles.composition import Losses
-from dpsweep.accounting.profiles.privacy_loss import poisson_step
+from dpsweep.accounting.profiles.privacy_profiles import poisson_step
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10

@@ -18,10 +18,10 @@ noisy sum can take depend on the sum (Mironov 2012). One release with float32 no
 Invariant: every released noisy number is a multiple of `spacing(noise_std)`, a power of two that depends on the
 declared noise alone. Each multiple stands for a cell, which is an interval of that width. Its probability is within a
 factor exp(+-2**-41) of the probability that exact Gaussian noise on the same sum falls into this cell. Rounding exact
-noise is post-processing, so a release of k noisy numbers costs the proven cost of exact noise, plus the cost that
-`dpsweep.accounting.profiles.rounded` puts into every price. A coarse lattice makes that cost small: cells are 2**-5
-to 2**-4 standard deviations wide. The rounding itself adds at most (2**-4)**2 / 12 = 3.3e-4 of the variance. Counts are
-few, and their intervals take the noise as normal: their cells are 32 times finer, with a factor exp(+-2**-36).
+noise is post-processing, so a release of k noisy numbers costs the proven cost of exact noise, plus what
+`accounting/profiles` adds to every price. A coarse lattice makes that cost small: cells are 2**-5 to 2**-4 standard
+deviations wide. The rounding itself adds at most (2**-4)**2 / 12 = 3.3e-4 of the variance. Counts are few, and their
+intervals take the noise as normal: their cells are 32 times finer, with a factor exp(+-2**-36).
 
 The argument for 2**-41, in units of the standard deviation; a cell is 2**-5 < h <= 2**-4 wide and may lie anywhere:
 

@@ -24,10 +24,8 @@ from dpsweep.accounting.events.types import DpEvent, as_fixed_batch_step, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import privacy_profiles as profiles
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
-from dpsweep.accounting.profiles.privacy_loss import Direction, poisson_step, truncated_poisson_step
-from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, SMALLEST_DELTA, GaussianProfile, Profile
-from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
-from dpsweep.accounting.profiles.rounded import Rounded
+from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, SMALLEST_DELTA, Direction, GaussianProfile, Profile
+from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch, truncated_poisson_step
 from dpsweep.accounting.profiles.selection_envelope import curves_and_tradeoffs, profile_of_best_try
 
 TAIL = 1e-34  # profiles are cut off where delta is by this above that at `FARTHEST`, which counts as infinite losses
@@ -75,7 +73,7 @@ class Pld:
         """The privacy profile of an event, with the rounding of its noise."""
         exact = self._profile_of_exact_noise(event, Adjacency(adjacency))
         numbers = events.number_of_rounded_numbers(event)
-        return Rounded(inner=exact, numbers=numbers) if numbers else exact
+        return profiles.Rounded(inner=exact, numbers=numbers) if numbers else exact
 
     @lru_cache(maxsize=KEPT)  # noqa: B019 - of values that are few and small
     def _profile_of_exact_noise(self, event: DpEvent, adjacency: Adjacency) -> Profile:
@@ -91,7 +89,7 @@ class Pld:
             parts.append((GaussianProfile(mu=mu), 1))
         for step in steps:
             if step.sample_rate < 1:
-                directions = poisson_step(step.sample_rate, step.noise_multiplier, adjacency)
+                directions = profiles.poisson_step(step.sample_rate, step.noise_multiplier, adjacency)
                 parts.append((profiles.TwoSided(directions=directions), step.count))
         if not parts:
             return profiles.NOTHING

@@ -18,7 +18,7 @@ from dpsweep.accounting.events.build import DpEvent, number_of_rounded_numbers
 from dpsweep.accounting.events.types import event_name
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_text_rounded_down
-from dpsweep.accounting.profiles.rounded import epsilon_with_rounding
+from dpsweep.accounting.profiles.privacy_profiles import epsilon_with_rounding
 
 SMALLEST_DELTA = 1e-10
 """Below this delta, the library is limited by its own floating-point precision."""

@@ -23,7 +23,7 @@ from dpsweep.accounting.events import types as events
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial
 from dpsweep.accounting.events.types import BlackBoxDpEvent, DpEvent, SelectionDpEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.rounded import LOG_RATIO, epsilon_with_rounding
+from dpsweep.accounting.profiles.privacy_profiles import LOG_RATIO, epsilon_with_rounding
 
 RATIO = 1.015  # of consecutive values of order - 1: the best order on the grid loses less than a relative 3e-5
 FAR_RATIO = 2 ** (1 / 4)  # above 1024, where orders matter only for an epsilon below about .03: the loss is below 1 %

@@ -24,7 +24,7 @@ from dpsweep.accounting.accountants.pld import KINDS_OF_STEP, Pld, composed_loss
 from dpsweep.accounting.events.types import DpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.composition import CUTS, LOG_MOMENT, ComposedLosses
-from dpsweep.accounting.profiles.privacy_loss import CLOSED_FORM, poisson_step
+from dpsweep.accounting.profiles.privacy_profiles import CLOSED_FORM, poisson_step
 
 DOUBT, MOVED = 0.04, (1e-2, 1e-4, 1e-6)
 """The largest part of a delta that a lower bound gives up, and the parts of losses that the grid moves far, to try."""

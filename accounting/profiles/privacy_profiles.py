@@ -2,6 +2,38 @@
 
 A profile bounds the hockey-stick divergence of both directions at every epsilon >= 0. Where they are known apart, it
 has the profile of each as `directions`; else one stands for both.
+
+*Gaussian steps.* Hockey-stick curves of one Gaussian step in closed form, at any real epsilon.
+
+`removed_record_curve` compares data with the record to data without it, `added` is the opposite, `replaced` symmetric.
+
+*Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
+the dominating pairs of Poisson sampling under add or remove one.
+
+Under replace one no pair of records is easier to distinguish than (1-q) N(0, s^2) + q N(1, s^2) against (1-q) N(0, s^2)
++ q N(-1, s^2). *Proof.* Condition on the other records that are drawn: divergences are jointly convex, and the others'
+sum is only a shift. Let u and v be the clipped gradients of the two records, |u|, |v| <= 1, and e >= 0, c =
+(1-q)(exp(e)-1)/q; for e < 0 exchange the two. The hockey-stick divergence is q E (S - exp(e) V - c)_+ with S =
+exp(u.x/s^2 - |u|^2/2s^2), V = exp(v.x/s^2 - |v|^2/2s^2), x ~ N(0, s^2 I). This is the price of a spread option on two
+lognormal values with volatilities |u|/s and |v|/s and correlation r. By Plackett's identity its derivative in r is E of
+S V times the mixed second derivative of the pay-off, times |u||v|/s^2; the mixed derivative is -exp(e) times a point
+mass, so the price falls as r rises and is largest at r = -1. There its derivative in |u|/s is E[(|u|/s) S^2 f_SS -
+(|v|/s) S V f_SV] >= 0, and likewise in |v|/s: it is largest at |u| = |v| = 1. So the pair dominates every step for all
+earlier outputs, and dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10). QED. See also Lebeda, Regehr, Kamath,
+Steinke 2025 and Schuchardt et al. 2024; `tests/accounting/profiles/test_pairs.py` searches the plane of both gradients
+for a worse pair.
+
+*Rounded noise.* What rounded noise costs over exact noise.
+
+The law of one noisy number is within a factor exp(+-LOG_RATIO) of that under exact noise, given all earlier ones. So
+the joint law of k numbers is within exp(+-x) of the exact one except with a probability of d (`log_ratio_of_numbers`),
+on both neighbours, and a mechanism with the hockey-stick divergence delta(e) under exact noise has at most
+
+    exp(x) delta(e - 2 x) + (1 + exp(e - x)) d
+
+at every e of any sign. This is the divergence of *one try*, its score included: a rule that hides losers raises x as it
+raises epsilon, so its theorem starts from the rounded try.
+*Source*: Dwork, Rothblum, Vadhan 2010 (Boosting and Differential Privacy), Lemma III.2 and Theorem III.3, for x.
 """
 
 from __future__ import annotations
@@ -9,11 +41,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 from scipy import special
+
+from dpsweep.accounting.guarantee import Adjacency
 
 SMALLEST_DELTA = 1e-30  # below, the tails that grids cut off are no longer negligible
 FARTHEST = 5000.0  # divergences at larger epsilons are bounded by the one here
@@ -250,3 +284,136 @@ def first_within(
         else:
             guess = (bad + good) // 2
     return good if good < high or price(high) <= target else None
+
+
+REACH = 13.0  # standard deviations of noise that the grid covers; the 1e-38 beyond counts as an infinite loss
+CLOSED_FORM, ROUNDING = 1e-10, 1e-9  # the relative errors of a curve of one step, and of binomial tails, are smaller
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction(Profile):
+    """One direction of a dominating pair; `reach` is the largest loss within `REACH` standard deviations of noise."""
+
+    curve: Curve
+    reach: float
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The curve, rounded up."""
+        return np.asarray(self.curve(np.asarray(epsilons, dtype=float)) * (1 + CLOSED_FORM))
+
+
+def poisson_step(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, ...]:
+    """A Gaussian step on a Poisson sample; one direction where both are alike."""
+    mu = 1 / noise
+    reach = mu**2 / 2 + REACH * mu
+    if rate == 1:
+        if adjacency is Adjacency.REPLACE_ONE:
+            mu, reach = 2 * mu, 2 * mu**2 + 2 * REACH * mu
+        return (Direction(curve=GaussianProfile(mu=mu).delta, reach=reach),)
+    absent, sampled = math.log1p(-rate), math.log(rate)
+    most = float(np.logaddexp(absent, sampled + reach))
+    if adjacency is Adjacency.REPLACE_ONE:
+        most -= float(np.logaddexp(absent, sampled - reach - mu**2))
+        return (Direction(curve=lambda at: replaced_record_curve(rate, noise, at), reach=most),)
+    removed = Direction(curve=lambda at: removed_record_curve(rate, noise, at), reach=most)
+    least = float(np.logaddexp(absent, sampled - reach))
+    return removed, Direction(curve=lambda at: added_record_curve(rate, noise, at), reach=-least)
+
+
+def removed_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    """The sampled step on data with the record, against the step on data without it."""
+    least = math.log1p(-rate)
+    above = np.maximum(epsilons, np.nextafter(least, 0))
+    inner = above + np.log(-np.expm1(least - above)) - math.log(rate)  # ln((exp(epsilon) - 1 + q) / q)
+    deltas = rate * GaussianProfile(mu=1 / noise).delta(inner)
+    return np.where(epsilons > least, deltas, -np.expm1(np.minimum(epsilons, least)))
+
+
+def added_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    """The step on data without the record, against the sampled step on data with it."""
+    most = -math.log1p(-rate)
+    below = np.minimum(epsilons, np.nextafter(most, 0))
+    weight = -np.expm1(below - most)
+    inner = below + math.log(rate) - np.log(weight)
+    return np.where(epsilons < most, weight * GaussianProfile(mu=1 / noise).delta(inner), 0.0)
+
+
+def replaced_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    """The sampled step on data with one record, against data with the opposite record instead.
+
+    The loss is epsilon at x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2)) sinh(epsilon / 2))).
+    """
+    size = np.abs(epsilons) / 2
+    with np.errstate(divide="ignore"):
+        logs = 1 / (2 * noise**2) + math.log1p(-rate) - math.log(rate) + size + np.log(-np.expm1(-2 * size) / 2)
+    far = np.where(logs > 300, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 300))))
+    x = -(noise**2) * np.copysign(size + far, epsilons)
+    # without the record's part the two mixtures are equal, so their difference keeps its digits at tiny rates
+    own = special.ndtr((x + 1) / noise) - np.exp(epsilons + special.log_ndtr((x - 1) / noise))
+    above, below = np.maximum(epsilons, 0.0), np.minimum(epsilons, 0.0)
+    common = special.log_ndtr(x / noise)
+    others = np.where(epsilons > 0, np.exp(common + above) * np.expm1(-above), -np.exp(common) * np.expm1(below))
+    return np.asarray(np.maximum(0.0, rate * own + (1 - rate) * others))
+
+
+LOG_RATIO = 2.0**-41  # bound on a cell's log-probability minus that under exact noise (`trainers/randomness.py`)
+REACHES = (64.0, 2.0**14, math.inf)  # d is tail * exp(-reach) up to the first epsilon, to the second, and 0 beyond
+TAIL, SHARE = 1e-36, 1e-9  # the tail of a profile, far below every delta in use; or, where delta is known, this part
+
+
+def log_ratio_of_numbers(numbers: int, reach: float, tail: float) -> float:
+    """The smaller of two x for so many numbers: for d = 0, or for d = `tail` * exp(-`reach`).
+
+    Beyond 16 standard deviations nothing bounds the rounding; the probability of such noise is far below `tail`
+    (`NEVER` in `accounting/events/build.py`).
+
+    >>> f"{log_ratio_of_numbers(270_000 * 5000 * 35, 64, TAIL):.1e}", log_ratio_of_numbers(2, 64, TAIL) / LOG_RATIO
+    ('1.7e-06', 2.0)
+    """
+    every = numbers * LOG_RATIO
+    likely = LOG_RATIO * math.sqrt(2 * numbers * (reach - math.log(tail))) + every * math.expm1(LOG_RATIO)
+    return min(every, likely)
+
+
+def epsilon_with_rounding(numbers: int, delta: float, epsilon_at: Callable[[float], float]) -> float:
+    """2 x + epsilon_at(the delta that leaves room), `epsilon_at` being of exact noise; infinity where none is left."""
+    if not numbers and delta > 0:
+        return epsilon_at(delta)
+    for reach in REACHES if delta > 0 else ():
+        x = log_ratio_of_numbers(numbers, reach, SHARE * delta)
+        left = (1 - 2 * SHARE) * delta * math.exp(-x)
+        if left > 0 and (epsilon := rounded_up(2 * x + epsilon_at(left))) <= reach:
+            return epsilon
+    return math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounded(Profile):
+    """A mechanism with so many rounded noisy numbers; `inner` is its profile under exact noise."""
+
+    inner: Profile
+    numbers: int
+
+    @cached_property
+    def directions(self) -> tuple[Profile, ...]:
+        """One if they are not known apart."""
+        return tuple(_RoundedDirection(curve, self.numbers) for curve in curves_by_direction(self.inner))
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The larger of both directions."""
+        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """See `epsilon_with_rounding`."""
+        return epsilon_with_rounding(self.numbers, delta, self.inner.epsilon)
+
+
+@dataclass(frozen=True)
+class _RoundedDirection(Profile):
+    curve: Curve
+    numbers: int
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        ratios = np.array([log_ratio_of_numbers(self.numbers, reach, TAIL) for reach in REACHES])
+        x = ratios[np.searchsorted(REACHES, epsilons)]
+        return np.asarray(np.minimum(1.0, np.exp(x) * self.curve(epsilons - 2 * x) + 2 * TAIL))

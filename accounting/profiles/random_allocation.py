@@ -24,10 +24,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import betainc, ndtr
 
-from dpsweep.accounting.profiles.privacy_loss import Direction
-from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, GaussianProfile, Profile, TwoSided
+from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.privacy_profiles import (
+    EVERYTHING,
+    ROUNDING,
+    Direction,
+    GaussianProfile,
+    Profile,
+    TwoSided,
+    poisson_step,
+)
 
 SMALLEST_NOISE = 0.1  # below, an epoch is hardly private, and its bound is that of a Gaussian mechanism
 RELATIVE, SHIFT = 1e-9, 1e-10  # more than the relative errors of probabilities, and of X: losses move to the safe side
@@ -212,3 +221,32 @@ def directions_of_allocated_epoch(steps: int, noise_multiplier: float) -> tuple[
         return np.asarray(np.maximum(0.0, below[0][place] - np.exp(-most) * below[1][place]) * (1 + RELATIVE))
 
     return Direction(curve=ahead, reach=farthest), Direction(curve=behind, reach=deepest)
+
+
+def truncated_poisson_step(step: TruncatedSubsampledGaussianDpEvent, adjacency: Adjacency) -> tuple[Direction, ...]:
+    """The same for a Poisson sample that is truncated to a number of random records if it is larger.
+
+    The adversary is assumed to know whether it was. Then the differing record may displace another one, which moves the
+    sum twice as far.
+
+    *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
+    """
+    rate, records, largest = step.sampling_probability, step.dataset_size, step.truncated_batch_size
+    full = _probability_of_binomial_above(largest - 1, records - 1, rate)
+    whole = poisson_step(rate, step.noise_multiplier, adjacency)
+    if full == 0:
+        return whole
+    drawn = _probability_of_binomial_above(largest, records, rate) * largest / records / full
+    (cut,) = poisson_step(min(1.0, drawn * (1 + ROUNDING)), step.noise_multiplier / 2, Adjacency.REPLACE_ONE)
+    most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
+
+    def mixed(one: Direction) -> Direction:
+        return Direction(curve=lambda at: rest * one.curve(at) + most * cut.curve(at), reach=max(one.reach, cut.reach))
+
+    return tuple(map(mixed, whole))
+
+
+def _probability_of_binomial_above(count: int, draws: int, rate: float) -> float:
+    if count < 0:
+        return 1.0
+    return float(betainc(count + 1, draws - count, rate)) if count < draws else 0.0

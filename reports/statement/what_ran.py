@@ -13,7 +13,7 @@ from dataclasses import replace
 from dpsweep.accounting.events.build import NUMBERS_OF_COUNT, number_of_rounded_numbers
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import text_with_all_digits
-from dpsweep.accounting.profiles.rounded import LOG_RATIO
+from dpsweep.accounting.profiles.privacy_profiles import LOG_RATIO
 from dpsweep.accounting.selection.interface import FinalRun
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import tag_of_path

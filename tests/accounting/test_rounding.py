@@ -27,7 +27,7 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.events.types import RoundedNumberDpEvent
 from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
-from dpsweep.accounting.profiles.rounded import (
+from dpsweep.accounting.profiles.privacy_profiles import (
     LOG_RATIO,
     REACHES,
     SHARE,

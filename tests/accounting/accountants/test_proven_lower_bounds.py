@@ -30,7 +30,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.forced_epsilon import forced_by_losses, forced_epsilon
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.pricing.panel import ATTACK, Panel
-from dpsweep.accounting.profiles.privacy_loss import poisson_step
+from dpsweep.accounting.profiles.privacy_profiles import poisson_step
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 BOTH = (ADD, REPLACE)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from dpsweep.accounting.profiles import privacy_loss as losses
+from dpsweep.accounting.profiles import privacy_profiles as losses
 
 NODES = 4001
 CLOSE = 1e-6

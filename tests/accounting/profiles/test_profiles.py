@@ -16,7 +16,7 @@ from dpsweep.accounting.events.build import best_of_tries, compose, gaussian, no
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.profiles import privacy_loss as losses
+from dpsweep.accounting.profiles import privacy_profiles as losses
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_profiles import (
     EVERYTHING,

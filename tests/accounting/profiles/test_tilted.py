@@ -23,8 +23,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
-from dpsweep.accounting.profiles.privacy_loss import REACH
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
+from dpsweep.accounting.profiles.privacy_profiles import REACH, GaussianProfile
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
