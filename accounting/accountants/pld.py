@@ -25,7 +25,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import privacy_profiles as profiles
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, SMALLEST_DELTA, Direction, GaussianProfile, Profile
-from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch, truncated_poisson_step
+from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch, profile_of_truncated_step
 from dpsweep.accounting.profiles.selection_envelope import curves_and_tradeoffs, profile_of_best_try
 
 TAIL = 1e-34  # profiles are cut off where delta is by this above that at `FARTHEST`, which counts as infinite losses
@@ -73,7 +73,7 @@ class Pld:
         """The privacy profile of an event, with the rounding of its noise."""
         exact = self._profile_of_exact_noise(event, Adjacency(adjacency))
         numbers = events.number_of_rounded_numbers(event)
-        return profiles.Rounded(inner=exact, numbers=numbers) if numbers else exact
+        return profiles.rounded_profile(exact, numbers) if numbers else exact
 
     @lru_cache(maxsize=KEPT)  # noqa: B019 - of values that are few and small
     def _profile_of_exact_noise(self, event: DpEvent, adjacency: Adjacency) -> Profile:
@@ -132,7 +132,7 @@ class Pld:
                     return best
                 return profiles.Least(inner=(best, self.profile(repeat(leaf.event, leaf.tries.count), adjacency)))
             case events.WorstDpEvent():
-                return profiles.Worst(inner=tuple(self.profile(one, adjacency) for one in leaf.events))
+                return profiles.worst_profile(tuple(self.profile(one, adjacency) for one in leaf.events))
             case events.MixtureDpEvent():
                 inner = tuple(self.profile(one, adjacency) for one in leaf.events)
                 return profiles.mixture_profile(inner, leaf.weights)
@@ -140,10 +140,8 @@ class Pld:
                 return profiles.Sampled(inner=self.profile(leaf.event, adjacency), rate=leaf.sampling_probability)
             case events.RandomAllocationDpEvent() if not replaced:
                 return profile_of_allocated_epoch(leaf.steps, leaf.noise_multiplier)
-            case events.TruncatedSubsampledGaussianDpEvent() if leaf.noise_multiplier > 0:
-                return profiles.TwoSided(directions=truncated_poisson_step(leaf, adjacency))
             case events.TruncatedSubsampledGaussianDpEvent():
-                return EVERYTHING
+                return profile_of_truncated_step(leaf, adjacency)
         if replaced and (step := as_fixed_batch_step(leaf)):
             size, of, noise = step
             return profiles.Sampled(inner=GaussianProfile(mu=2 / noise), rate=size / of) if noise else EVERYTHING

@@ -23,7 +23,7 @@ from dpsweep.accounting.accountants.interface import Accountant, gaussian_part
 from dpsweep.accounting.accountants.pld import KINDS_OF_STEP, Pld, composed_losses, width_of_losses
 from dpsweep.accounting.events.types import DpEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.composition import CUTS, LOG_MOMENT, ComposedLosses
+from dpsweep.accounting.profiles.composition import CUTS, LOG_MOMENT, ComposedLosses, Tail
 from dpsweep.accounting.profiles.privacy_profiles import CLOSED_FORM, poisson_step
 
 DOUBT, MOVED = 0.04, (1e-2, 1e-4, 1e-6)
@@ -97,7 +97,7 @@ def forced_by_losses(losses: ComposedLosses, delta: float) -> float:
 
 
 def _forced_by_tilt(losses: ComposedLosses, delta: float, wanted: float) -> float:
-    tail = losses.tail(wanted - losses.infinite)
+    tail = Tail(losses, wanted - losses.infinite)
     theta, h, end = tail.theta, tail.interval, tail.first + len(tail.mass) - 1
     first, last, down, up = losses.window(theta)
     log = losses.log_moment(theta) - LOG_MOMENT

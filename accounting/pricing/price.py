@@ -28,7 +28,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile, Worst
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile, worst_profile
 
 DEFAULT_PANEL = Panel(claimants=(Pld(), Rdp()))
 """The tighter of two upper bounds, as under `accountant=auto`."""
@@ -81,7 +81,7 @@ class EventPrice:
         Raises `UnsupportedEvent` where PLD has no proven bound.
         """
         parts = self.event.events_by_population.values()
-        return Worst(inner=tuple(Pld().profile(part, self.quote.guarantee.adjacency) for part in parts))
+        return worst_profile(tuple(Pld().profile(part, self.quote.guarantee.adjacency) for part in parts))
 
     def delta_at(self, epsilon: float) -> float:
         """An upper bound on delta at this epsilon >= 0: that of the profile, or of the quote where it is smaller."""

@@ -3,36 +3,26 @@
 A profile bounds the hockey-stick divergence of both directions at every epsilon >= 0. Where they are known apart, it
 has the profile of each as `directions`; else one stands for both.
 
-*Gaussian steps.* Hockey-stick curves of one Gaussian step in closed form, at any real epsilon.
-
-`removed_record_curve` compares data with the record to data without it, `added` is the opposite, `replaced` symmetric.
-
-*Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
-the dominating pairs of Poisson sampling under add or remove one.
-
-Under replace one no pair of records is easier to distinguish than (1-q) N(0, s^2) + q N(1, s^2) against (1-q) N(0, s^2)
-+ q N(-1, s^2). *Proof.* Condition on the other records that are drawn: divergences are jointly convex, and the others'
-sum is only a shift. Let u and v be the clipped gradients of the two records, |u|, |v| <= 1, and e >= 0, c =
-(1-q)(exp(e)-1)/q; for e < 0 exchange the two. The hockey-stick divergence is q E (S - exp(e) V - c)_+ with S =
-exp(u.x/s^2 - |u|^2/2s^2), V = exp(v.x/s^2 - |v|^2/2s^2), x ~ N(0, s^2 I). This is the price of a spread option on two
-lognormal values with volatilities |u|/s and |v|/s and correlation r. By Plackett's identity its derivative in r is E of
-S V times the mixed second derivative of the pay-off, times |u||v|/s^2; the mixed derivative is -exp(e) times a point
-mass, so the price falls as r rises and is largest at r = -1. There its derivative in |u|/s is E[(|u|/s) S^2 f_SS -
+*Sampled Gaussian steps.* Under add or remove one the dominating pairs are those of Zhu, Dong, Wang 2022 (Optimal
+Accounting of Differential Privacy via Characteristic Function), Theorem 11. Under replace one no pair of records is
+easier to distinguish than (1-q) N(0, s^2) + q N(1, s^2) against (1-q) N(0, s^2) + q N(-1, s^2). *Proof.* Condition on
+the other records that are drawn: divergences are jointly convex, and the others' sum is only a shift. Let u and v be
+the clipped gradients of the two records, |u|, |v| <= 1, and e >= 0, c = (1-q)(exp(e)-1)/q; for e < 0 exchange the two.
+The divergence is q E (S - exp(e) V - c)_+ with S = exp(u.x/s^2 - |u|^2/2s^2), V = exp(v.x/s^2 - |v|^2/2s^2), x ~ N(0,
+s^2 I): the price of a spread option on two lognormal values with volatilities |u|/s and |v|/s and correlation r. By
+Plackett's identity its derivative in r is |u||v|/s^2 times E of S V times the pay-off's mixed second derivative, which
+is -exp(e) times a point mass: the price is largest at r = -1. There its derivative in |u|/s is E[(|u|/s) S^2 f_SS -
 (|v|/s) S V f_SV] >= 0, and likewise in |v|/s: it is largest at |u| = |v| = 1. So the pair dominates every step for all
 earlier outputs, and dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10). QED. See also Lebeda, Regehr, Kamath,
-Steinke 2025 and Schuchardt et al. 2024; `tests/accounting/profiles/test_pairs.py` searches the plane of both gradients
-for a worse pair.
+Steinke 2025 and Schuchardt et al. 2024; `tests/accounting/profiles/test_pairs.py` searches for a worse pair.
 
-*Rounded noise.* What rounded noise costs over exact noise.
+*Rounded noise.* The law of one noisy number is within a factor exp(+-LOG_RATIO) of that under exact noise, given all
+earlier ones. So the joint law of k numbers is within exp(+-x) of the exact one except with a probability of d, on both
+neighbours, and at every e of any sign the divergence delta(e) under exact noise becomes at most
 
-The law of one noisy number is within a factor exp(+-LOG_RATIO) of that under exact noise, given all earlier ones. So
-the joint law of k numbers is within exp(+-x) of the exact one except with a probability of d (`log_ratio_of_numbers`),
-on both neighbours, and a mechanism with the hockey-stick divergence delta(e) under exact noise has at most
+    exp(x) delta(e - 2 x) + (1 + exp(e - x)) d.
 
-    exp(x) delta(e - 2 x) + (1 + exp(e - x)) d
-
-at every e of any sign. This is the divergence of *one try*, its score included: a rule that hides losers raises x as it
-raises epsilon, so its theorem starts from the rounded try.
+This is of *one try*, its score included: a rule that hides losers raises x as it raises epsilon, so it starts from it.
 *Source*: Dwork, Rothblum, Vadhan 2010 (Boosting and Differential Privacy), Lemma III.2 and Theorem III.3, for x.
 """
 
@@ -41,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +41,11 @@ from dpsweep.accounting.guarantee import Adjacency
 
 SMALLEST_DELTA = 1e-30  # below, the tails that grids cut off are no longer negligible
 FARTHEST = 5000.0  # divergences at larger epsilons are bounded by the one here
+REACH = 13.0  # standard deviations of noise that a grid of losses covers; the 1e-38 beyond is an infinite loss
+LOG_RATIO = 2.0**-41  # bound on a cell's log-probability minus that under exact noise (`trainers/randomness.py`)
+REACHES = (64.0, 2.0**14, math.inf)  # d is tail * exp(-reach) up to the first epsilon, to the second, and 0 beyond
+TAIL, SHARE = 1e-36, 1e-9  # the tail of a profile, far below every delta in use; or, where delta is known, this part
+CLOSED_FORM = 1e-10  # more than the relative error of a curve of one step
 _LARGEST_EPSILON, _UNIT = 1e4, 2.0**-42
 _ROUNDING, _ULPS = 1e-12, 2.0**-50  # more than the relative errors of a mean of curves, and of a few operations
 
@@ -75,7 +70,7 @@ class Profile(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProfile(Profile):
-    """The exact profile of a Gaussian mechanism with sensitivity over noise `mu`.
+    """A Gaussian mechanism with sensitivity over noise `mu`.
 
     *Source*: Balle and Wang 2018 (Improving the Gaussian Mechanism), Theorem 8.
     """
@@ -87,7 +82,7 @@ class GaussianProfile(Profile):
             raise ValueError(f"Expected mu={self.mu} > 0.")
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The exact delta."""
+        """Exact."""
         near = special.log_ndtr(self.mu / 2 - epsilons / self.mu)
         far = special.log_ndtr(-self.mu / 2 - epsilons / self.mu)
         return np.asarray(np.exp(near) * -np.expm1(np.minimum(0, epsilons + far - near)))
@@ -156,27 +151,12 @@ class Least(Profile):
     inner: tuple[Profile, ...]
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The smallest delta."""
+        """The smallest."""
         return np.asarray(np.min([profile.delta(epsilons) for profile in self.inner], axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon."""
+        """The smallest."""
         return min(profile.epsilon(delta) for profile in self.inner)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worst(Profile):
-    """The pointwise maximum of several profiles."""
-
-    inner: tuple[Profile, ...]
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The largest delta at each epsilon."""
-        return np.asarray(np.max([profile.delta(epsilons) for profile in self.inner], axis=0))
-
-    def epsilon(self, delta: float) -> float:
-        """The largest epsilon."""
-        return max(profile.epsilon(delta) for profile in self.inner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,12 +166,17 @@ class TwoSided(Profile):
     directions: tuple[Profile, ...]
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The larger of both directions."""
+        """The larger."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """The larger of both directions."""
+        """The larger."""
         return max(direction.epsilon(delta) for direction in self.directions)
+
+
+def worst_profile(inner: tuple[Profile, ...]) -> TwoSided:
+    """The pointwise maximum of several profiles, for both directions."""
+    return TwoSided(directions=(TwoSided(directions=inner),))
 
 
 @dataclass(frozen=True)
@@ -220,20 +205,18 @@ def mixture_profile(inner: tuple[Profile, ...], weights: tuple[float, ...]) -> T
     return TwoSided(directions=tuple(_Average(one, weights) for one in curves))
 
 
+def divergence(ahead: Profile, behind: Profile, epsilons: np.ndarray) -> np.ndarray:
+    """Of the direction `ahead` at any real epsilons: delta(-e) = 1 - exp(-e) + exp(-e) times the other's delta(e)."""
+    deltas, below = np.empty(len(epsilons)), epsilons < 0
+    deltas[~below] = ahead.delta(epsilons[~below])
+    shrunk = np.exp(epsilons[below])  # 0 at -infinity, where the divergence is 1
+    deltas[below] = shrunk * behind.delta(np.minimum(-epsilons[below], FARTHEST)) - np.expm1(epsilons[below])
+    return deltas
+
+
 def curves_by_direction(profile: Profile) -> tuple[Curve, ...]:
-    """The curve of each direction at epsilons of any sign; one, the larger everywhere, if they are not known apart.
-
-    Below 0, that of Q from Q' follows from that of Q' from Q: delta(-e) = 1 - exp(-e) + exp(-e) delta'(e).
-    """
+    """The curve of each direction; one, the larger everywhere, if they are not known apart."""
     sides = directions_of(profile)
-
-    def divergence(ahead: Profile, behind: Profile, epsilons: np.ndarray) -> np.ndarray:
-        deltas, below = np.empty(len(epsilons)), epsilons < 0
-        deltas[~below] = ahead.delta(epsilons[~below])
-        shrunk = np.exp(epsilons[below])  # 0 at -infinity, where the divergence is 1
-        deltas[below] = shrunk * behind.delta(np.minimum(-epsilons[below], FARTHEST)) - np.expm1(epsilons[below])
-        return deltas
-
     return tuple(partial(divergence, side, sides[index - 1]) for index, side in enumerate(sides))
 
 
@@ -257,10 +240,9 @@ def first_within(
     """The least whole number in (low, high] with a price of at most `target`; None if the price at `high` is above.
 
     *Guarantee*: the price at the returned number is at most `target`, and above it at the number before, unless that is
-    `low`; so it is the least one if the price never rises with the number. `start`, and the `stride` in which the price
-    is expected to fall by a factor of e, change only the length of the search: longer and longer steps until it has
-    both ends, then secants of the price's logarithm, farther each time that the same end moves, or bisection: a tenth
-    of the evaluations of a bisection.
+    `low`; so it is the least one if prices never rise. `start`, and the `stride` in which the price is expected to fall
+    by a factor of e, change only the length of the search: a tenth of the evaluations of a bisection. Its steps grow
+    until it has both ends; then it takes secants of the price's logarithm, farther each time that the same end moves.
 
     >>> first_within(lambda number: 1 / number, 0.01, 0, 10**6, start=7, stride=7)
     100
@@ -286,10 +268,6 @@ def first_within(
     return good if good < high or price(high) <= target else None
 
 
-REACH = 13.0  # standard deviations of noise that the grid covers; the 1e-38 beyond counts as an infinite loss
-CLOSED_FORM, ROUNDING = 1e-10, 1e-9  # the relative errors of a curve of one step, and of binomial tails, are smaller
-
-
 @dataclass(frozen=True, kw_only=True)
 class Direction(Profile):
     """One direction of a dominating pair; `reach` is the largest loss within `REACH` standard deviations of noise."""
@@ -303,7 +281,7 @@ class Direction(Profile):
 
 
 def poisson_step(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, ...]:
-    """A Gaussian step on a Poisson sample; one direction where both are alike."""
+    """A Gaussian step on a Poisson sample: with the record against without it, and the opposite; one if alike."""
     mu = 1 / noise
     reach = mu**2 / 2 + REACH * mu
     if rate == 1:
@@ -314,14 +292,13 @@ def poisson_step(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direc
     most = float(np.logaddexp(absent, sampled + reach))
     if adjacency is Adjacency.REPLACE_ONE:
         most -= float(np.logaddexp(absent, sampled - reach - mu**2))
-        return (Direction(curve=lambda at: replaced_record_curve(rate, noise, at), reach=most),)
-    removed = Direction(curve=lambda at: removed_record_curve(rate, noise, at), reach=most)
+        return (Direction(curve=partial(_replaced_record, rate, noise), reach=most),)
+    removed = Direction(curve=partial(_removed_record, rate, noise), reach=most)
     least = float(np.logaddexp(absent, sampled - reach))
-    return removed, Direction(curve=lambda at: added_record_curve(rate, noise, at), reach=-least)
+    return removed, Direction(curve=partial(_added_record, rate, noise), reach=-least)
 
 
-def removed_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    """The sampled step on data with the record, against the step on data without it."""
+def _removed_record(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     least = math.log1p(-rate)
     above = np.maximum(epsilons, np.nextafter(least, 0))
     inner = above + np.log(-np.expm1(least - above)) - math.log(rate)  # ln((exp(epsilon) - 1 + q) / q)
@@ -329,8 +306,7 @@ def removed_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.
     return np.where(epsilons > least, deltas, -np.expm1(np.minimum(epsilons, least)))
 
 
-def added_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    """The step on data without the record, against the sampled step on data with it."""
+def _added_record(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     most = -math.log1p(-rate)
     below = np.minimum(epsilons, np.nextafter(most, 0))
     weight = -np.expm1(below - most)
@@ -338,11 +314,8 @@ def added_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.nd
     return np.where(epsilons < most, weight * GaussianProfile(mu=1 / noise).delta(inner), 0.0)
 
 
-def replaced_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    """The sampled step on data with one record, against data with the opposite record instead.
-
-    The loss is epsilon at x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2)) sinh(epsilon / 2))).
-    """
+def _replaced_record(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    # the loss is epsilon at x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2)) sinh(epsilon / 2)))
     size = np.abs(epsilons) / 2
     with np.errstate(divide="ignore"):
         logs = 1 / (2 * noise**2) + math.log1p(-rate) - math.log(rate) + size + np.log(-np.expm1(-2 * size) / 2)
@@ -356,23 +329,13 @@ def replaced_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np
     return np.asarray(np.maximum(0.0, rate * own + (1 - rate) * others))
 
 
-LOG_RATIO = 2.0**-41  # bound on a cell's log-probability minus that under exact noise (`trainers/randomness.py`)
-REACHES = (64.0, 2.0**14, math.inf)  # d is tail * exp(-reach) up to the first epsilon, to the second, and 0 beyond
-TAIL, SHARE = 1e-36, 1e-9  # the tail of a profile, far below every delta in use; or, where delta is known, this part
-
-
 def log_ratio_of_numbers(numbers: int, reach: float, tail: float) -> float:
-    """The smaller of two x for so many numbers: for d = 0, or for d = `tail` * exp(-`reach`).
+    """The smaller of two x for so many rounded numbers: for d = 0, or for d = `tail` * exp(-`reach`).
 
-    Beyond 16 standard deviations nothing bounds the rounding; the probability of such noise is far below `tail`
-    (`NEVER` in `accounting/events/build.py`).
-
-    >>> f"{log_ratio_of_numbers(270_000 * 5000 * 35, 64, TAIL):.1e}", log_ratio_of_numbers(2, 64, TAIL) / LOG_RATIO
-    ('1.7e-06', 2.0)
+    Nothing bounds the rounding beyond 16 standard deviations, but such noise is far less probable than `tail`.
     """
     every = numbers * LOG_RATIO
-    likely = LOG_RATIO * math.sqrt(2 * numbers * (reach - math.log(tail))) + every * math.expm1(LOG_RATIO)
-    return min(every, likely)
+    return min(every, LOG_RATIO * math.sqrt(2 * numbers * (reach - math.log(tail))) + every * math.expm1(LOG_RATIO))
 
 
 def epsilon_with_rounding(numbers: int, delta: float, epsilon_at: Callable[[float], float]) -> float:
@@ -387,33 +350,23 @@ def epsilon_with_rounding(numbers: int, delta: float, epsilon_at: Callable[[floa
     return math.inf
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rounded(Profile):
-    """A mechanism with so many rounded noisy numbers; `inner` is its profile under exact noise."""
-
-    inner: Profile
-    numbers: int
-
-    @cached_property
-    def directions(self) -> tuple[Profile, ...]:
-        """One if they are not known apart."""
-        return tuple(_RoundedDirection(curve, self.numbers) for curve in curves_by_direction(self.inner))
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The larger of both directions."""
-        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
-
-    def epsilon(self, delta: float) -> float:
-        """See `epsilon_with_rounding`."""
-        return epsilon_with_rounding(self.numbers, delta, self.inner.epsilon)
-
-
 @dataclass(frozen=True)
-class _RoundedDirection(Profile):
-    curve: Curve
+class _Rounded(Profile):
+    ahead: Profile
+    behind: Profile
     numbers: int
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         ratios = np.array([log_ratio_of_numbers(self.numbers, reach, TAIL) for reach in REACHES])
         x = ratios[np.searchsorted(REACHES, epsilons)]
-        return np.asarray(np.minimum(1.0, np.exp(x) * self.curve(epsilons - 2 * x) + 2 * TAIL))
+        curve = divergence(self.ahead, self.behind, epsilons - 2 * x)
+        return np.asarray(np.minimum(1.0, np.exp(x) * curve + 2 * TAIL))
+
+    def epsilon(self, delta: float) -> float:
+        return epsilon_with_rounding(self.numbers, delta, self.ahead.epsilon)
+
+
+def rounded_profile(exact: Profile, numbers: int) -> TwoSided:
+    """Of a mechanism with so many rounded noisy numbers, whose profile under exact noise is known."""
+    sides = directions_of(exact)
+    return TwoSided(directions=tuple(_Rounded(one, sides[index - 1], numbers) for index, one in enumerate(sides)))

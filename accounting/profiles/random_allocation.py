@@ -1,17 +1,16 @@
-"""The privacy profile of an epoch in which every record takes part in one of its steps, drawn for each record.
+"""Batches that are no plain Poisson sample: epochs in which each record takes part in one random step; truncated ones.
 
-With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0, s^2), and under P 1
-is added to one of them, drawn uniformly. Under Q the likelihood ratio X = P / Q is the mean of t independent lognormal
-Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences are expectations of convex functions of X under Q:
+*Random allocation.* With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0,
+s^2), and under P 1 is added to one of them, drawn uniformly. Under Q the likelihood ratio X = P / Q is the mean of t
+independent lognormal Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences are expectations of convex
+functions of X under Q:
 
     delta(e) of P from Q = E (X - exp(e))+        delta(e) of Q from P = E (1 - exp(e) X)+
 
-*Guarantee*: upper bounds. A law of X' that is larger in the convex order, with the same mean but more spread out, has
-larger expectations of both, and sums of independent variables keep this order. So each law here is rounded by
-spreading: the mass between two points of a grid goes to these points so that its mean stays, and what is beyond the
-largest point leaves its mass there and the rest of its mean at infinity. Then X' is the likelihood ratio of a pair
-(P', Q') whose losses are on the grid, and may be infinite under P'. The points are exp(k h): a sum of two points lies
-between two of them at a place that only their distance decides.
+*Guarantee*: upper bounds. A law that is larger in the convex order, with the same mean but more spread out, has larger
+expectations of both, and sums of independent variables keep this order. So each law here is rounded by spreading: the
+mass between two points exp(k h) of a grid goes to these points so that its mean stays, and what is beyond the largest
+point leaves its mass there and the rest of its mean at infinity, where it is an infinite loss under P.
 
 *Source*: Feldman and Shenfeld 2025 (Privacy amplification by random allocation) for the dominating pair; Shaked and
 Shanthikumar 2007 (Stochastic Orders), Theorem 3.A.12, for the convex order.
@@ -21,30 +20,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.special import betainc, ndtr
 
 from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import (
-    EVERYTHING,
-    ROUNDING,
-    Direction,
-    GaussianProfile,
-    Profile,
-    TwoSided,
-    poisson_step,
-)
+from dpsweep.accounting.profiles import privacy_profiles as profiles
+from dpsweep.accounting.profiles.privacy_profiles import Direction, Profile, TwoSided
 
 SMALLEST_NOISE = 0.1  # below, an epoch is hardly private, and its bound is that of a Gaussian mechanism
 RELATIVE, SHIFT = 1e-9, 1e-10  # more than the relative errors of probabilities, and of X: losses move to the safe side
-
 SPREAD, WIDEST = 0.001, 0.05
 """The square of the last grid step, relative to the variance of X: rounding adds at most a third of it to the variance,
 and a tenth or two of a percent to epsilon. And the widest grid step, of ln Y."""
-
 REACH, NEGLIGIBLE = 12.0, 1e-30
 """Standard deviations of ln Y that the grid covers on each side. Ends of a law of m Y with less mass than m^2 times
 `NEGLIGIBLE` are spread, so that the points at which that mass then lies are spread again: laws stay narrow."""
@@ -65,7 +55,7 @@ class GridLaw:
         return self.first + len(self.masses)
 
     def points(self, step: float) -> np.ndarray:
-        """On a grid with this step of their logarithm."""
+        """On a grid with this step h."""
         return np.asarray(np.exp(step * np.arange(self.first, self.end)))
 
     def on_finer_grid(self, factor: int) -> GridLaw:
@@ -79,14 +69,13 @@ class GridLaw:
         points, least = self.points(step), NEGLIGIBLE * summands**2
         means = self.masses * points
         low = int(np.searchsorted(np.cumsum(self.masses), least))
-        above_mean = np.cumsum(means[::-1])
-        high = len(points) - 1 - int(np.searchsorted(above_mean, least * summands))
-        masses, below, above = self.masses[low : high + 1].copy(), self.masses[:low], self.masses[high + 1 :]
+        high = len(points) - 1 - int(np.searchsorted(np.cumsum(means[::-1]), least * summands))
+        masses, above = self.masses[low : high + 1].copy(), float(self.masses[high + 1 :].sum())
         moved = float(means[:low].sum()) / float(points[low])
         masses[0] += moved
-        masses[-1] += above.sum()
-        beyond = float(means[high + 1 :].sum()) - float(above.sum()) * float(points[high])
-        zero = self.zero + max(0.0, float(below.sum()) - moved)
+        masses[-1] += above
+        beyond = float(means[high + 1 :].sum()) - above * float(points[high])
+        zero = self.zero + max(0.0, float(self.masses[:low].sum()) - moved)
         return GridLaw(first=self.first + low, masses=masses, zero=zero, lost=self.lost + max(0.0, beyond))
 
 
@@ -110,7 +99,6 @@ def _lognormal_law(noise_multiplier: float, step: float) -> GridLaw:
 
 
 def _normal_masses(ends: np.ndarray) -> np.ndarray:
-    """Between neighbours, shape [n - 1]."""
     return np.asarray(np.where(ends[:-1] > 0, -np.diff(ndtr(-ends)), np.diff(ndtr(ends))))
 
 
@@ -191,9 +179,9 @@ def _law_of_sum(steps: int, noise_multiplier: float) -> tuple[GridLaw, float]:
 def profile_of_allocated_epoch(steps: int, noise_multiplier: float) -> Profile:
     """Without noise everything may be known."""
     if noise_multiplier == 0:
-        return EVERYTHING
+        return profiles.EVERYTHING
     if steps == 1 or noise_multiplier < SMALLEST_NOISE:
-        return GaussianProfile(mu=1 / noise_multiplier)
+        return profiles.GaussianProfile(mu=1 / noise_multiplier)
     return TwoSided(directions=directions_of_allocated_epoch(steps, noise_multiplier))
 
 
@@ -203,17 +191,15 @@ def directions_of_allocated_epoch(steps: int, noise_multiplier: float) -> tuple[
     law, step = _law_of_sum(steps, noise_multiplier)
     logs = step * np.arange(law.first, law.end) - math.log(steps)
     masses, means = law.masses, law.masses * np.exp(logs)
-    infinite = law.lost / steps
     above = np.append(np.cumsum(masses[::-1])[::-1], 0.0), np.append(np.cumsum(means[::-1])[::-1], 0.0)
     below = np.append(0.0, np.cumsum(masses)) + law.zero, np.append(0.0, np.cumsum(means))
-
     farthest, deepest = max(0.0, float(logs[-1])) + step, max(0.0, -float(logs[0])) + step
 
     def ahead(epsilons: np.ndarray) -> np.ndarray:
         least = np.minimum(epsilons, farthest) - SHIFT
         place = np.searchsorted(logs, least, side="right")
         finite = np.maximum(0.0, above[1][place] - np.exp(least) * above[0][place])
-        return np.asarray(infinite + finite * (1 + RELATIVE))
+        return np.asarray(law.lost / steps + finite * (1 + RELATIVE))
 
     def behind(epsilons: np.ndarray) -> np.ndarray:
         most = SHIFT - np.minimum(epsilons, deepest)
@@ -223,30 +209,31 @@ def directions_of_allocated_epoch(steps: int, noise_multiplier: float) -> tuple[
     return Direction(curve=ahead, reach=farthest), Direction(curve=behind, reach=deepest)
 
 
-def truncated_poisson_step(step: TruncatedSubsampledGaussianDpEvent, adjacency: Adjacency) -> tuple[Direction, ...]:
-    """The same for a Poisson sample that is truncated to a number of random records if it is larger.
+def profile_of_truncated_step(step: TruncatedSubsampledGaussianDpEvent, adjacency: Adjacency) -> Profile:
+    """A Gaussian step on a Poisson sample that is truncated to a number of random records if it is larger.
 
     The adversary is assumed to know whether it was. Then the differing record may displace another one, which moves the
-    sum twice as far.
-
-    *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
+    sum twice as far. *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting
+    computes it.
     """
     rate, records, largest = step.sampling_probability, step.dataset_size, step.truncated_batch_size
-    full = _probability_of_binomial_above(largest - 1, records - 1, rate)
-    whole = poisson_step(rate, step.noise_multiplier, adjacency)
+    if step.noise_multiplier == 0:
+        return profiles.EVERYTHING
+    whole = profiles.poisson_step(rate, step.noise_multiplier, adjacency)
+    full = _binomial_tail(largest - 1, records - 1, rate)
     if full == 0:
-        return whole
-    drawn = _probability_of_binomial_above(largest, records, rate) * largest / records / full
-    (cut,) = poisson_step(min(1.0, drawn * (1 + ROUNDING)), step.noise_multiplier / 2, Adjacency.REPLACE_ONE)
-    most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
+        return TwoSided(directions=whole)
+    drawn = _binomial_tail(largest, records, rate) * largest / records / full
+    (cut,) = profiles.poisson_step(min(1.0, drawn * (1 + RELATIVE)), step.noise_multiplier / 2, Adjacency.REPLACE_ONE)
 
-    def mixed(one: Direction) -> Direction:
-        return Direction(curve=lambda at: rest * one.curve(at) + most * cut.curve(at), reach=max(one.reach, cut.reach))
+    def mixed(one: Direction, at: np.ndarray) -> np.ndarray:
+        return (1 - full * (1 - RELATIVE)) * one.curve(at) + min(1.0, full * (1 + RELATIVE)) * cut.curve(at)
 
-    return tuple(map(mixed, whole))
+    curves = ((partial(mixed, one), max(one.reach, cut.reach)) for one in whole)
+    return TwoSided(directions=tuple(Direction(curve=curve, reach=reach) for curve, reach in curves))
 
 
-def _probability_of_binomial_above(count: int, draws: int, rate: float) -> float:
+def _binomial_tail(count: int, draws: int, rate: float) -> float:
     if count < 0:
         return 1.0
     return float(betainc(count + 1, draws - count, rate)) if count < draws else 0.0

@@ -2,43 +2,38 @@
 
 A search releases the best of K independent tries; K is secret, with generating function f. One try has the laws Q and
 Q' on neighbouring data sets, the privacy profile delta_Q, and the trade-off curve T(u) = sup {Q(S): Q'(S) <= u} = inf
-over e of (exp(e) u + delta_Q(e)). For every e >= 0:
+over e of (exp(e) u + delta_Q(e)). For every e >= 0, and the larger of both directions,
 
     delta(e) <= sum_i D_i delta_Q(e + ln x_i),
 
-where h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+ . The larger result of both directions counts.
+where h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+ .
 
-*Proof.* Break ties between tries by an independent uniform number, so that scores have densities; forgetting the number
-afterwards costs nothing. Let q be the density of one try at the output y, and Q(<= y) the probability of a score of at
-most that of y. The winner has the density q(y) f'(Q(<= y)) at y: some try gives y, and all others score less. Let u =
-Q'(<= y). The outputs that score at most as much as y are a test, so Q(<= y) <= T(u). All coefficients of f' are
-non-negative, so f' rises, and
+*Proof.* Break ties by an independent uniform number, which costs nothing once it is forgotten, so that scores have
+densities. Let q be the density of one try at the output y, Q(<= y) the probability of a score of at most that of y, L =
+q / q' and u = Q'(<= y). Some try gives y and all others score less, so the winner has the density q f'(Q(<= y)) at y.
+The outputs that score at most as much as y are a test, so Q(<= y) <= T(u). As f' has no negative coefficient, it rises:
 
-    q f'(Q(<= y)) - exp(e) q' f'(Q'(<= y)) <= q' (L f'(T(u)) - exp(e) f'(u)) <= q' exp(e) h(exp(-e) L),
+    q f'(Q(<= y)) - exp(e) q' f'(Q'(<= y)) <= q' (L f'(T(u)) - exp(e) f'(u)) <= q' exp(e) h(exp(-e) L).
 
-with L = q / q'. The integral of the positive part of the left side is the hockey-stick divergence of the winners, so
-delta(e) <= exp(e) E_Q'[h(exp(-e) L)]. As the supremum of affine functions of x with non-negative slopes and with h(0) =
-0, h is convex and non-decreasing; over finitely many cells of u, with f'(T) taken at the upper end of a cell and f'(u)
-at the lower, it is piecewise linear: a sum of ramps with D_i > 0. Each contributes D_i E_Q'[(L - exp(e) x_i)_+] = D_i
-delta_Q(e + ln x_i). A mass with L = infinity contributes sum D_i = f'(1) = E[K] times itself, as the formula says. If K
-may be 0, the output "no try" has the same probability under both data sets, and costs nothing at e >= 0. A dominating
-pair may stand for (Q, Q'): its delta_Q is not smaller at any e, so neither is its T at any u, and the bound rises with
-both. QED.
+The integral of the positive part of the left side is the winners' divergence, so delta(e) <= exp(e) E_Q'[h(exp(-e) L)].
+As the supremum of affine functions with non-negative slopes and with h(0) = 0, h is convex and non-decreasing; over
+finitely many cells of u, with f'(T) taken at a cell's upper end and f'(u) at its lower, it is a sum of ramps with D_i >
+0, of which each contributes D_i E_Q'[(L - exp(e) x_i)_+] = D_i delta_Q(e + ln x_i). A mass with L = infinity
+contributes f'(1) = E[K] times itself, as the formula says. The output "no try" has the same probability under both data
+sets, and costs nothing at e >= 0. A dominating pair may stand for (Q, Q'): the bound rises with delta_Q and T. QED.
 
-*Every point once* (`EachPoint`). The number K of tries is public, and try i has its own point, hence laws Q_i and Q_i'
-of its own, whose profiles and trade-off curves are at most delta_Q and T. The bound above holds for f(x) = x^K, with T
-replaced by a curve T* above it whose logarithm is concave in ln u. *Proof.* Let the order of the grid break ties. At
-the output y of try i, let u_j = Q_j'(try j is worse than y). The winner has the density q_i(y) times the product over j
-other than i of Q_j(try j is worse than y), and each factor is at most T(u_j) <= T*(u_j). The mean of concave functions
-of the ln u_j is at most the function of their mean, so the product is at most T*(u)^(K - 1), where u is the geometric
-mean of the u_j; the product of the u_j is u^(K - 1). So the difference of densities is at most q_i' (L T*(u)^(K - 1) -
-exp(e) u^(K - 1)), and the rest of the proof is as above, with 1 / K of f' for each i. No such T* is below 1 if T(0) >
-0, so the u_j below some u_0 are left out: a try has an output of so low a rank with probability at most T(u_0) under
-Q_i, which adds K T(u_0) to delta (u_0 is 3e-33). QED. The runs are also a composition, and the smaller price counts.
-
-`tests/accounting/accountants/test_oracles.py` searches for counterexamples.
+*Every point once* (`EachPoint`). The number K of tries is public, and try i has its own point, hence laws Q_i and Q_i',
+whose profiles and trade-off curves are at most delta_Q and T. The bound above holds for f(x) = x^K, with T replaced by
+a curve T* above it whose logarithm is concave in ln u. *Proof.* Let the order of the grid break ties, and let u_j =
+Q_j'(try j is worse than y) at the output y of try i. The winner has the density q_i(y) times the product over j other
+than i of Q_j(try j is worse than y), of at most T(u_j) <= T*(u_j) each. By concavity the product is at most T*(u)^(K -
+1), where u is the geometric mean of the u_j, whose product is u^(K - 1). So the difference of densities is at most q_i'
+(L T*(u)^(K - 1) - exp(e) u^(K - 1)), and the rest is as above, with 1 / K of f' for each i. No such T* is below 1 if
+T(0) > 0, so the u_j below some u_0 are left out: a try has an output of so low a rank with probability at most T(u_0)
+under Q_i, which adds K T(u_0) to delta (u_0 is 3e-33). QED. The runs are also a composition; the smaller price counts.
 
 Rounding is upwards: any finite grid of e bounds T from above, and every x_i is lowered by more than its rounding error.
+`tests/accounting/accountants/test_oracles.py` searches for counterexamples.
 """
 
 from __future__ import annotations
@@ -129,11 +124,8 @@ def profile_of_best_try(profile: Profile, tries: Tries) -> Profile:
     included, the tries are independent, and their number is secret. With `EachPoint` the number is public, and the
     tries may be unlike. *Source*: proved above; benchmarks/RESULTS.md compares it with the strongest known attack.
 
-    >>> from dpsweep.accounting import Adjacency, NegativeBinomial, Pld, poisson_gaussian, repeat
-    >>> run = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000)
-    >>> profile = Pld().profile(run, Adjacency.ADD_OR_REMOVE_ONE)
-    >>> round(profile_of_best_try(profile, NegativeBinomial.with_mean(eta=1, mean=35)).epsilon(1e-5), 2)
-    5.56
+    >>> round(profile_of_best_try(profiles.GaussianProfile(mu=0.5), EachPoint(count=10)).epsilon(1e-5), 2)
+    6.8
     """
     is_one_try = tries.mean == 1 and tries.probability_beyond(1) == 0
     return profile if is_one_try or profile == profiles.NOTHING else BestOf(profile, tries)
@@ -146,10 +138,9 @@ def curves_and_tradeoffs(profile: Profile) -> tuple[tuple[Curve, Curve], ...]:
 
 
 def tradeoff_curve(curve: Curve) -> Curve:
-    """Upper bounds on T(u), rounding included: the least of its tangents near u, of slopes exp(e) over a grid of e.
+    """Upper bounds on T(u), rounding included: the least of its tangents near u, of which each is an upper bound.
 
-    Each alone is an upper bound, so their choice matters for tightness only. The grid goes out to where the curve is
-    negligible.
+    Their slopes are exp(e) over a grid of e, out to where the curve is negligible.
     """
     reach, infinite = 1.0, float(curve(np.array([FARTHEST]))[0])
     while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA + FLAT * infinite:
@@ -200,8 +191,8 @@ def slopes_of_cells(tries: Tries, ends: np.ndarray, bound: Curve) -> tuple[np.nd
 def lower_hull_indices(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of points with ascending x, from the first to the last; of those with equal x the first one stays; shape [m].
 
-    The hull's slopes are the isotonic regression of those between neighbours. A vertex too many only raises the sum of
-    ramps, which is convex; one too few is off its chord by rounding alone, far less than `VALUE` and `LOG`.
+    The slopes are an isotonic regression. A vertex too many raises the sum of ramps, which is convex; one too few is
+    off its chord by rounding alone, far less than `VALUE` and `LOG`.
     """
     from scipy.optimize import isotonic_regression  # a tenth of `import torch`, for searches that hide alone
 

@@ -15,7 +15,7 @@ from dpsweep.accounting.accountants.approximate_dp import Theorem
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import Profile, Sampled, Worst
+from dpsweep.accounting.profiles.privacy_profiles import Profile, Sampled, TwoSided
 from dpsweep.accounting.profiles.selection_envelope import BestOf
 from tests.accounting.finite import OUTCOMES, SLACK, Cube, Pairs, best, best_of_each, broken, probabilities
 
@@ -81,9 +81,9 @@ class Dearest:
     cases: tuple[Exact, ...]
 
     @property
-    def directions(self) -> tuple[Worst, Worst]:
+    def directions(self) -> tuple[TwoSided, TwoSided]:
         ahead, behind = zip(*(case.directions for case in self.cases), strict=True)
-        return Worst(inner=ahead), Worst(inner=behind)
+        return TwoSided(directions=ahead), TwoSided(directions=behind)
 
 
 def in_all_orders(pairs: Pairs) -> Iterator[Pairs]:

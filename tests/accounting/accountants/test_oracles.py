@@ -20,7 +20,7 @@ from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poi
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
 from dpsweep.accounting.profiles import selection_envelope as envelope
-from dpsweep.accounting.profiles.privacy_profiles import Worst, mixture_profile
+from dpsweep.accounting.profiles.privacy_profiles import mixture_profile, worst_profile
 from dpsweep.accounting.profiles.selection_envelope import BestOf
 from dpsweep.accounting.selection.rules import TrainOn
 from tests.accounting.finite import (
@@ -259,7 +259,7 @@ def test_a_mixture_is_exact_and_cheaper_than_the_worst() -> None:
     profiles = [mixture_profile((Exact(a), Exact(b)), (0.25, 0.75)) for a, b in zip(one, other, strict=True)]
     deltas = np.array([each.delta(EPSILONS) for each in profiles])
     assert deltas == pytest.approx(mixed.delta(EPSILONS), rel=1e-9, abs=1e-15)
-    worst = np.array([Worst(inner=(Exact(a), Exact(b))).delta(EPSILONS) for a, b in zip(one, other, strict=True)])
+    worst = np.array([worst_profile((Exact(a), Exact(b))).delta(EPSILONS) for a, b in zip(one, other, strict=True)])
     assert np.all(deltas <= worst * (1 + 1e-9))
     assert np.any(deltas < 0.9 * worst)
 

@@ -1,7 +1,7 @@
 """Which two neighbouring data sets a Poisson-sampled Gaussian step tells apart best, one record replaced by another.
 
 Both records' clipped gradients lie in a ball. A search over pairs of them in the plane they span finds none that is
-told apart better than two opposite ones of full length, which is what `losses.replaced` prices.
+told apart better than two opposite ones of full length, which is what `poisson_step` prices.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from dpsweep.accounting.profiles import privacy_profiles as losses
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.privacy_profiles import CLOSED_FORM, poisson_step
 
 NODES = 4001
 CLOSE = 1e-6
+
+
+def price(rate: float, noise: float, epsilon: float) -> float:
+    (replaced,) = poisson_step(rate, noise, Adjacency.REPLACE_ONE)
+    return float(replaced.curve(np.array([epsilon]))[0])
 
 
 def divergence(rate: float, noise: float, epsilon: float, one: complex, other: complex) -> float:
@@ -53,8 +59,7 @@ def random_pairs(seed: int, count: int, radius: float) -> list[tuple[float, floa
 def worse(pairs: list[tuple[float, float, float, complex, complex]]) -> int:
     """How many pairs are told apart better than the price says."""
     return sum(
-        divergence(rate, noise, epsilon, one, other)
-        > float(losses.replaced_record_curve(rate, noise, np.array([epsilon]))[0]) * (1 + CLOSE) + 1e-9
+        divergence(rate, noise, epsilon, one, other) > price(rate, noise, epsilon) * (1 + CLOSE) + 1e-9
         for rate, noise, epsilon, one, other in pairs
     )
 
@@ -77,8 +82,9 @@ def test_a_wider_angle_and_a_longer_gradient_are_told_apart_better(angle: float)
 
 def test_opposite_records_are_told_apart_as_priced() -> None:
     for rate, noise, epsilon, _, _ in random_pairs(6, 100, radius=1.0):
-        price = float(losses.replaced_record_curve(rate, noise, np.array([epsilon]))[0])
-        assert divergence(rate, noise, epsilon, 1 + 0j, -1 + 0j) == pytest.approx(price, rel=1e-5, abs=1e-7)
+        assert divergence(rate, noise, epsilon, 1 + 0j, -1 + 0j) == pytest.approx(
+            price(rate, noise, epsilon), rel=1e-5, abs=1e-7
+        )
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,6 @@ def test_opposite_records_are_told_apart_as_priced() -> None:
 )
 def test_the_closed_form_has_its_digits_at_tiny_rates(rate: float, noise: float, epsilon: float, delta: float) -> None:
     """By 60 digits of mpmath. A difference of logarithms lost up to 5e-5 of a delta at a rate of 1e-8."""
-    computed = float(losses.replaced_record_curve(rate, noise, np.array([epsilon]))[0])
-    assert delta <= computed * (1 + losses.CLOSED_FORM)
-    assert computed == pytest.approx(delta, rel=losses.CLOSED_FORM)
+    computed = price(rate, noise, epsilon)
+    assert delta <= computed * (1 + CLOSED_FORM)
+    assert computed == pytest.approx(delta, rel=CLOSED_FORM)

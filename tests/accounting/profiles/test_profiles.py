@@ -26,8 +26,8 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Profile,
     Sampled,
     TwoSided,
-    Worst,
     invert_profile,
+    worst_profile,
 )
 from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
 
@@ -39,7 +39,7 @@ PROFILES = [
     GaussianProfile(mu=5.0),
     Claimed(at=1.2, beyond=1e-7),
     Sampled(inner=GaussianProfile(mu=1.0), rate=0.1),
-    Worst(inner=(GaussianProfile(mu=0.5), Claimed(at=0.1, beyond=0.0))),
+    worst_profile((GaussianProfile(mu=0.5), Claimed(at=0.1, beyond=0.0))),
     profile_of_best_try(GaussianProfile(mu=0.5), LAW),
     Pld().profile(RUN, ADD),
 ]
@@ -91,16 +91,17 @@ def test_one_sampled_step_is_exact() -> None:
 )
 def test_a_steps_losses_are_the_librarys_in_every_direction(sample_rate: float, noise_multiplier: float) -> None:
     (replaced,) = losses.poisson_step(sample_rate, noise_multiplier, REPLACE)
+    removed, added = losses.poisson_step(sample_rate, noise_multiplier, ADD)
     most = replaced.reach
     epsilons = np.linspace(-most, most, 400)
     for direction, ours in (
-        (AdjacencyType.REMOVE, losses.removed_record_curve),
-        (AdjacencyType.ADD, losses.added_record_curve),
-        (AdjacencyType.REPLACE, losses.replaced_record_curve),
+        (AdjacencyType.REMOVE, removed.curve),
+        (AdjacencyType.ADD, added.curve),
+        (AdjacencyType.REPLACE, replaced.curve),
     ):
         library = GaussianPrivacyLoss(noise_multiplier, sampling_prob=sample_rate, adjacency_type=direction)
         exact = library.get_delta_for_epsilon(epsilons)
-        assert ours(sample_rate, noise_multiplier, epsilons) == pytest.approx(exact, abs=1e-14)
+        assert ours(epsilons) == pytest.approx(exact, abs=1e-14)
 
 
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE])
