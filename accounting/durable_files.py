@@ -19,7 +19,7 @@ import stat
 import sys
 from pathlib import Path
 
-FOLDER = 0o700
+FOLDER, PRIVATE = 0o700, 0o600  # the modes of a folder and of a file for their owner alone
 _USER_FOLDERS = {"data": ".local/share", "config": ".config", "state": ".local/state"}
 
 

@@ -11,7 +11,7 @@ from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.events.build import PlanEvent, black_box, no_access, non_private
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.pricing.panel import Panel
 
 NOTHING = PlanEvent(training=no_access())

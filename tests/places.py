@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpsweep.accounting.events.build import PlanEvent, no_access
-from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt, Session, TrialPlace
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session, TrialPlace
 from dpsweep.accounting.records.plan import Trial
 
 NONCE = "0f" * 16

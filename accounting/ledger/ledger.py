@@ -38,7 +38,7 @@ from dpsweep.accounting.ledger.bodies import Body, Charged, body_of_kind
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.mirror import MirroredChain
 from dpsweep.accounting.ledger.paid_events import Declared, digest_of_declared_events, require_paid_events
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.validation import turn_read_errors_into_refusal

@@ -36,6 +36,7 @@ from dpsweep.accounting.chain.hash_chain import COLUMNS, End, Kind, Lines, Row, 
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import (
+    PRIVATE,
     flush_folder,
     make_folder_and_missing_parents,
     mode_with_group,
@@ -52,7 +53,7 @@ from dpsweep.accounting.validation import (
     turn_read_errors_into_refusal,
 )
 
-PRIVATE, ENDING = 0o600, ".jsonl"
+ENDING = ".jsonl"
 BLOCK = 1 << 16  # bytes that are read at a time from the end of a mirror
 
 

@@ -34,11 +34,11 @@ from dpsweep.accounting.codec import (
     Stored,
     parse_json_file_or_none,
 )
-from dpsweep.accounting.durable_files import append_bytes, flush_folder, short_digest_of_json, write_json
+from dpsweep.accounting.durable_files import PRIVATE, append_bytes, flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, no_access, noisy_table, with_rounded_counts
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.receipt import PRIVATE, Session
+from dpsweep.accounting.ledger.permit import Session
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
 from dpsweep.accounting.validation import require_finite_number

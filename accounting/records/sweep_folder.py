@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import (
     FOLDER,
+    PRIVATE,
     make_folder_and_missing_parents,
     make_private_folder_durably,
     mode_with_group,
     write_json,
 )
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore, TrialPlace
+from dpsweep.accounting.ledger.permit import HOME_VARIABLE, PrivateStore, TrialPlace
 from dpsweep.accounting.records.card import CardFiles
+
+if TYPE_CHECKING:
+    from dpsweep.accounting.ledger.ledger import Ledger
 
 LIVE_PAGE = "live.html"
 """The name of the page of a running sweep; nothing that is reported or released is made from it."""
@@ -26,6 +32,21 @@ FEATURES, RECORD_HASHES, DEVICES = "frozen-features", "record-hashes", "devices"
 """Shared folders: frozen features, what a pass over large files of records found, locks by which sweeps lease GPUs."""
 
 LAST_FOLDER_FILE = "folder.json"
+
+
+def private_store_of_plan(ledger: Ledger, account: str, plan: str) -> PrivateStore:
+    """The store of a plan on an account of this ledger, in a folder of the ledger's identity.
+
+    It lies beside a ledger's file, or in the user's data directory, or in `DPSWEEP_PRIVATE`, which all machines of a
+    sweep must share. Rehearsals have a folder of their own.
+    """
+    folder, identity = ledger.home or os.environ.get(HOME_VARIABLE), ledger.chain.identity()
+    home = (
+        Path(folder).expanduser().absolute() / identity
+        if folder
+        else ledger.folder_for_local_files / f"{identity}.private"
+    )
+    return PrivateStore(root=home / f"{account}-{plan}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the coordinator and the pages ask of an attempt's steps; a job itself asks `accounting/records/step_log.py`."""
+"""What the coordinator and the pages ask of an attempt's steps; a job itself asks `accounting/ledger/permit.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from pathlib import Path
 from dpsweep.accounting.durable_files import append_bytes, flush_folder, make_private_folder_durably
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import DpEvent, number_of_steps
-from dpsweep.accounting.ledger.receipt import Receipt, TrialPlace, claim_path, is_declared
+from dpsweep.accounting.ledger.permit import (
+    Header,
+    Receipt,
+    StepLog,
+    TrialPlace,
+    claim_path,
+    is_declared,
+    read_checkpoint_file,
+    read_marks,
+)
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, read_marks
 
 
 def took_declared_steps(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
@@ -19,6 +27,14 @@ def took_declared_steps(realised: DpEvent, declared: DpEvent, *, least: int) -> 
     A run takes all of its steps, and as many of the spare steps as it lost.
     """
     return number_of_steps(realised) >= least and is_declared(realised, declared)
+
+
+def read_checkpoint_of_log(log: StepLog) -> tuple[Header, bytes]:
+    """The checkpoint that a log knows; raises `ContractBroken` if it is not there."""
+    stored = None if log.header is None else read_checkpoint_file(log.place.files, log.attempt)
+    if stored is None or stored[0] != log.header:
+        raise ContractBroken(f"Attempt {log.attempt} has no checkpoint in {log.place.files}.")
+    return stored
 
 
 def steps_spent(place: TrialPlace, trial: Trial, attempt: int) -> int:

@@ -13,10 +13,9 @@ from typing import Annotated, Any
 
 from dpsweep.accounting.chain.hash_chain import new_nonce
 from dpsweep.accounting.codec import OMITTED, Count, Stored
-from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.durable_files import PRIVATE, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
-from dpsweep.accounting.ledger.receipt import PRIVATE
 from dpsweep.accounting.validation import (
     require_finite_number,
     require_json_object,

@@ -17,12 +17,12 @@ from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.statement import card_part, charged_event
 from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
-from dpsweep.accounting.records.sweep_folder import SweepFolder, require_sweep_folder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, private_store_of_plan, require_sweep_folder
 from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
@@ -87,7 +87,7 @@ def verify_no_attempt_ran_twice(roots: Sequence[Path]) -> None:
 
 def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger) -> None:
     """Raises `ContractBroken` if a result, its weights or a card changed after they were made."""
-    folder = SweepFolder(root=root, store=PrivateStore.for_plan(ledger, plan.account, plan.id))
+    folder = SweepFolder(root=root, store=private_store_of_plan(ledger, plan.account, plan.id))
     search = search_for_plan(plan, folder)
     search.verify_results_match_attempt_ends(ledger)
     _verify_card_is_of_winner(plan, folder, ledger)
@@ -124,7 +124,7 @@ def _verify_card_is_of_winner(plan: Plan, folder: SweepFolder, ledger: Ledger) -
     part = card_part(statement.attempts_of_plan(plan.id))
     if part is None:
         return
-    places = [folder] if folder.private_store.exists() else [SweepFolder(root=folder.root)]
+    places = [folder] if folder.private_store.root.is_dir() else [SweepFolder(root=folder.root)]
     stored, shown = (place.card_files(part) for place in (*places, SweepFolder(root=folder.root)))
     runs = search_for_plan(plan, folder).read_runs_and_winner(statement)
     won = next((row.result for row in runs.search_and_final_run_records if row.trial.id == runs.winner), None)

@@ -21,7 +21,7 @@ from dpsweep.accounting.codec import Count
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
-from dpsweep.accounting.ledger.receipt import is_session_claimed
+from dpsweep.accounting.ledger.permit import claim_path
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import StoredChoice
 from dpsweep.accounting.searches.open_search import OpenSearch
@@ -95,7 +95,7 @@ class ProposedPoints(OpenSearch):
         """Also checks that every run was proposed, and that no more attempts were started than charged."""
         known = {run.id for run in self.search_and_final_runs()}
         for place in self.folder.trials_folder.glob("*"):
-            if is_session_claimed(place, 1) and place.name not in known:
+            if claim_path(place, 1).exists() and place.name not in known:
                 raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
         if account.attempts_of_plan(self.plan.id).spares < 0:
             raise ContractBroken(f"More runs of plan {self.plan.id} were started than were charged.")

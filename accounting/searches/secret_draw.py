@@ -12,7 +12,7 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import is_session_claimed
+from dpsweep.accounting.ledger.permit import claim_path
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, verify_result_ran_as_declared
 from dpsweep.accounting.searches.stored_draw import (
@@ -158,7 +158,7 @@ class SecretDraw(PlannedSearch):
             raise ContractBroken(f"Attempt {stored.attempt} at the search {search} was not started on a charge.")
         tries = {one.trial.id: one for one in self.states_of_tries_and_final_run(stored)}
         for place in self.folder.trials_folder.glob("*"):
-            if is_session_claimed(place, stored.attempt) and place.name not in tries:
+            if claim_path(place, stored.attempt).exists() and place.name not in tries:
                 raise ContractBroken(f"Trial {place.name} ran without a place in the draw.")
         for one in tries.values():
             if one.result is not None:

@@ -25,9 +25,9 @@ from typing import Annotated, Any
 
 from dpsweep.accounting.chain.hash_chain import new_nonce
 from dpsweep.accounting.codec import BESIDE, OMITTED, Count, Stored, from_json, parse_json_file_or_none
-from dpsweep.accounting.durable_files import make_private_folder_durably, write_json
+from dpsweep.accounting.durable_files import PRIVATE, make_private_folder_durably, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore, is_session_claimed
+from dpsweep.accounting.ledger.permit import PrivateStore, claim_path
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
@@ -157,7 +157,7 @@ def read_state_of_try(trial: Trial, stored: StoredDraw, folder: SweepFolder) -> 
     place = folder.trial_folder(trial.id)
     result = TrialResult.read(place)
     marked = end_mark_path(folder, trial, stored.attempt).exists()
-    begun = is_session_claimed(place, stored.attempt) or marked
+    begun = claim_path(place, stored.attempt).exists() or marked
     own = begun and result is not None and result.attempt == stored.attempt
     return DrawnTrial(trial=trial, begun=begun, ended=marked or own, result=result if own else None)
 
@@ -221,7 +221,7 @@ class SearchRecord:
             claims = [path for end in ("", "-*") for path in place.record.glob(f"claim-{self.attempt}{end}")]
             if any(not (place.files / claim.name).exists() for claim in claims):
                 return f"does not show that trial {trial} began"
-            if one.result is not None and not is_session_claimed(place.record, self.attempt):
+            if one.result is not None and not claim_path(place.record, self.attempt).exists():
                 return f"holds a result of trial {trial} that this search did not make"
             ended = parse_json_file_or_none(self._end_of_try_path(trial), itemgetter("result"))
             if ended is not None and ended != TrialResult.digest_of_result_file(place.files):

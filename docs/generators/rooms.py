@@ -16,8 +16,7 @@ TRUSTED, END_OF_TRUSTED = "<!-- trusted: python docs/generators/rooms.py -->\n",
 
 CORE = (
     "accounting/ledger/ledger.py",
-    "accounting/ledger/receipt.py",
-    "accounting/records/step_log.py",
+    "accounting/ledger/permit.py",
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "accounting" / "selection").glob("*.py"))),
 )
 """What charges, what a claim allows, what marks steps, and the rules: with all that they import, the trusted core."""
@@ -33,13 +32,13 @@ BESIDE = (
 )
 """Theorems that some accounts alone use, and drivers of databases: they are trusted by whoever uses them."""
 
+STEPS = "dpsweep.accounting.ledger.permit.StepLog"
 ACCESS = (
-    "accounting/records/step_log.py",
     "trainers/data/doors.py",
     "trainers/engines/interface.py",
     "trainers/randomness.py",
 )
-"""Who marks steps, opens records, bounds and sums, and draws batches and noise."""
+"""What marks steps; who opens records, bounds and sums, and draws batches and noise."""
 
 Arrows = Mapping[str, frozenset[str]]
 
@@ -95,12 +94,12 @@ def loaded(roots: Collection[str], without: Collection[str] = ()) -> set[str]:
 
 def trusted() -> Mapping[str, set[str]]:
     """The trusted core, the theorems and drivers that it can load, and the files of trainers that make an access."""
-    core = loaded(CORE, without=BESIDE)
+    core, places = loaded(CORE, without=BESIDE), {ROOT / one for one in ACCESS}
     names = {path.relative_to(ROOT).as_posix(): path for path in modules("trainers")}
     users = {
         name
         for name, path in names.items()
-        if name in ACCESS or {module_of(one) for one in imports(path)} & {ROOT / one for one in ACCESS}
+        if name in ACCESS or any(one == STEPS or module_of(one) in places for one in imports(path))
     }
     return {
         "The core": core,

@@ -20,14 +20,13 @@ from operator import itemgetter
 from pathlib import Path
 
 import dpsweep
-from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.durable_files import PRIVATE, write_json
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder, restrict_to_owner
+from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder, private_store_of_plan, restrict_to_owner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 from dpsweep.accounting.validation import DAMAGE
 
@@ -56,7 +55,7 @@ def redraw_report_if_outdated(folder: Path, ledger: Ledger) -> Path:
     memory, now = None, None
     with suppress(OSError, *DAMAGE):  # drawing says what is wrong
         plan = Plan.read(folder / "plan.json")
-        store = PrivateStore.for_plan(ledger, plan.account, plan.id).root
+        store = private_store_of_plan(ledger, plan.account, plan.id).root
         memory, now = store / MEMORY_FILE, _digest_of_page_inputs(folder, plan.account, store, ledger)
         if json.loads(memory.read_text()) == {"inputs": now, "files": _file_digests_below_folder(folder / FOLDER)}:
             restrict_to_owner(folder / FOLDER)

@@ -27,7 +27,7 @@ from dpsweep.accounting.ledger.data_fingerprint import (
     new_data_message,
 )
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import HOME_VARIABLE, PrivateStore
+from dpsweep.accounting.ledger.permit import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES
 from dpsweep.accounting.rehearsal import GENERATED

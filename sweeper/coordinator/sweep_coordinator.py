@@ -18,13 +18,12 @@ from dpsweep.accounting.errors import BadInput, ExitCode, LedgerOpenedMeanwhile
 from dpsweep.accounting.ledger.bodies import Fingerprint
 from dpsweep.accounting.ledger.data_fingerprint import new_data_message, same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.ledger.upkeep import server_lock, verify_entries
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_error, print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import RECORD_HASHES, LastFolder, SweepFolder
+from dpsweep.accounting.records.sweep_folder import RECORD_HASHES, LastFolder, SweepFolder, private_store_of_plan
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import declared_search_class, search_class_for_plan, search_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
@@ -445,7 +444,7 @@ class SweepCoordinator:
 
     def _sweep_folder_of_plan(self, plan: Plan) -> SweepFolder:
         """The sweep's folder; raises `BadInput` if it holds another plan."""
-        store = PrivateStore.for_plan(self._ledger, plan.account, plan.id)
+        store = private_store_of_plan(self._ledger, plan.account, plan.id)
         folder = SweepFolder(root=self.request.jobs.for_plan(plan.id).sweep_folder_path, store=store)
         plan.require_no_other_plan_in_file(folder.plan_path)
         return folder
@@ -482,7 +481,7 @@ class SweepCoordinator:
 
     @cached_property
     def _number_of_records_without_features(self) -> int:
-        store = PrivateStore.for_plan(self._ledger, "", "")
+        store = private_store_of_plan(self._ledger, "", "")
         return sum(count_records_without_features(point.config, store) for point in self.request.points[:1])
 
     @cached_property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.receipt import Receipt, TrialPlace
+from dpsweep.accounting.ledger.permit import Receipt, TrialPlace
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.taken_steps import can_resume
 from dpsweep.accounting.records.trial_result import Status, TrialResult

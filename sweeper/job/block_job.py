@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, NoReceipt
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.records.plan import Block, Plan
 from dpsweep.accounting.records.sweep_folder import DEVICES, SweepFolder
 from dpsweep.accounting.searches.interface import search_for_plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, mode_with_group
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.secret_draw import SecretDraw

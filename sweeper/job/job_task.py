@@ -10,9 +10,8 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.files import call_for_each
-from dpsweep.accounting.ledger.receipt import Receipt, Session, TrialPlace
+from dpsweep.accounting.ledger.permit import Receipt, Session, TrialPlace, read_marks
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.step_log import read_marks
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
 from dpsweep.accounting.searches.interface import level_of_told_interval, search_for_plan
@@ -88,7 +87,7 @@ class JobTask:
             other = Receipt.read(place.files)
             if other is not None and read_marks(place.record, other.attempt)[2] > ours.get(other.charge, math.inf):
                 raise ContractBroken(
-                    f"Expected trial {place.name} to have the same number of steps as the runs that share its "
+                    f"Expected trial {place.files.name} to have the same number of steps as the runs that share its "
                     "subsamples: they are charged together and must train together. Start a new sweep, with a new "
                     "charge."
                 )

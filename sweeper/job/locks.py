@@ -3,7 +3,7 @@
 The system releases the lock of a crashed process. The lock alone decides; the file beside it is for messages. Locks
 work between the processes of one machine, and between machines if the file system supports it: NFS 4 does, NFS 3 with
 its lock daemon, some cluster file systems with a mount option. Without support no trial runs twice either, since a
-receipt is used once (`accounting/ledger/receipt.py`); but a trial that runs on another machine then looks killed.
+receipt is used once (`accounting/ledger/permit.py`); but a trial that runs on another machine then looks killed.
 """
 
 from __future__ import annotations

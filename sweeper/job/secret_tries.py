@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput, NoReceipt
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (

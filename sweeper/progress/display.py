@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.ledger.permit import RECEIPT_FILE, Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial

@@ -20,9 +20,8 @@ from pathlib import Path
 
 import dpsweep.reports
 from dpsweep.accounting.codec import Stored
-from dpsweep.accounting.durable_files import mode_with_group
+from dpsweep.accounting.durable_files import PRIVATE, mode_with_group
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.receipt import PRIVATE
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.sweep_folder import LIVE_PAGE
 from dpsweep.accounting.validation import DAMAGE, exception_as_short_line

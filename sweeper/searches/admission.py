@@ -26,7 +26,7 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore, is_session_claimed
+from dpsweep.accounting.ledger.permit import PrivateStore, claim_path
 from dpsweep.accounting.ledger.statement import recorded_budgets, refusal_text, require_recorded_budget
 from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.pricing.alternatives import advice_sentences_for_repetition, advice_sentences_to_fit_budget
@@ -201,7 +201,7 @@ def _refuse_attempts_unknown_to_ledger(search: PlannedSearch, attempts: Attempts
     plan, folder = search.plan, search.folder
     for trial in search.search_and_final_runs():
         attempt = attempts.started[trial.id] + 1
-        if is_session_claimed(folder.trial_folder(trial.id), attempt):
+        if claim_path(folder.trial_folder(trial.id), attempt).exists():
             raise BadInput(
                 f"Expected {folder.root} to hold no attempts but those of the ledger {plan.account} is kept in; "
                 f"attempt {attempt} at trial {trial.id} is not in it. Use the ledger that it was run with "

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.taken_steps import steps_spent
 from dpsweep.accounting.records.trial_result import TrialResult

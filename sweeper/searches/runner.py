@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt
 from dpsweep.accounting.files import call_for_each
-from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.ledger.permit import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult

@@ -30,7 +30,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.alternatives import advice_sentences_to_fit_budget
 from dpsweep.accounting.records.plan import Plan

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import REPEAT, Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.searches.stored_draw import is_try_of_secret_draw

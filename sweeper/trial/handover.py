@@ -20,9 +20,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from dpsweep.accounting.durable_files import make_private_folder_durably, mode_with_group, write_bytes
+from dpsweep.accounting.durable_files import PRIVATE, make_private_folder_durably, mode_with_group, write_bytes
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.receipt import PRIVATE, PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
 from dpsweep.sweeper.processes import kill_processes_with_variable
 from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK

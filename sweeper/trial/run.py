@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, with_rounded_noise
-from dpsweep.accounting.records.step_log import StepLog
+from dpsweep.accounting.ledger.permit import StepLog
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
     identity_for_initial_weights,
@@ -158,8 +158,8 @@ def _prepare_session(session: TrialSession, machine: Machine, secret: Callable[[
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
-    begin = StepLog.begin(session.place, trial, receipt.attempt)
-    steps = StepLog.resume(session.place, trial, receipt) if receipt.resume else begin
+    empty = StepLog(place=session.place, attempt=receipt.attempt, priced=trial.priced_steps)
+    steps = StepLog.resume(session.place, trial, receipt) if receipt.resume else empty
     run = make_training_run(trial.config, declaration)
     model = make_model(trial.config, identity_for_initial_weights(trial))
     numbers = sum(parameter.numel() for parameter in trainable_parameters(model))

@@ -36,11 +36,10 @@ import dpsweep
 from dpsweep.accounting.durable_files import mode_with_group
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore, StepLog
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.records.taken_steps import can_resume
+from dpsweep.accounting.records.taken_steps import can_resume, read_checkpoint_of_log
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.accounting.validation import DAMAGE, turn_file_errors_into_refusal
@@ -254,11 +253,8 @@ class _ScriptRun:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
         session, content = self.session, read_unchanged_script_content(self._declared_script)
         place, receipt = session.place, session.receipt
-        log = (
-            StepLog.resume(place, session.trial, receipt)
-            if receipt.resume
-            else StepLog.begin(place, session.trial, receipt.attempt)
-        )
+        empty = StepLog(place=place, attempt=receipt.attempt, priced=session.trial.priced_steps)
+        log = StepLog.resume(place, session.trial, receipt) if receipt.resume else empty
         data = session.open_split(self.machine)
         store = PrivateStore(root=session.place.record.parents[1])
         with temporary_session_folder(store, session.trial.id) as folder:
@@ -282,7 +278,7 @@ class _ScriptRun:
         replace(given, marked=marked.marked).write(folder)
         write_records_for_script(data.train, scored_records_of_split(session.declaration.score, data), folder)
         if log.header is not None:
-            (folder / STATE_FILE).write_bytes(log.read_checkpoint()[1])
+            (folder / STATE_FILE).write_bytes(read_checkpoint_of_log(log)[1])
         where = Path(script.script).expanduser().absolute()
         program = folder / PROGRAM / where.name
         program.write_bytes(content)

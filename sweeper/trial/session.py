@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt, Session, TrialPlace
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session, TrialPlace
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.taken_steps import took_declared_steps

@@ -20,10 +20,10 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, private_store_of_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.pages import curator_page, release
@@ -104,7 +104,7 @@ class Desk:
 
     @property
     def store(self) -> PrivateStore:
-        return PrivateStore.for_plan(Ledger(self.ledger), self.plan.account, self.plan.id)
+        return private_store_of_plan(Ledger(self.ledger), self.plan.account, self.plan.id)
 
     def folder(self, root: Path) -> SweepFolder:
         return SweepFolder(root=root, store=self.store)

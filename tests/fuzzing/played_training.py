@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
+from dpsweep.accounting.durable_files import PRIVATE
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.ledger.receipt import PRIVATE
-from dpsweep.accounting.records.step_log import Header, StepLog
+from dpsweep.accounting.ledger.permit import Header, StepLog
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.session import Machine, TrialSession
@@ -80,7 +80,11 @@ class PlayedTraining:
         trial, receipt, place = session.trial, session.receipt, session.place
         chance = Random(f"{self.seed} {trial.id} {receipt.attempt} {receipt.resume}")
         fate, total = chance.choice(FATES), session.declaration.steps
-        log = StepLog.resume(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+        log = (
+            StepLog.resume(place, trial, receipt)
+            if receipt.resume
+            else StepLog(place=place, attempt=receipt.attempt, priced=trial.priced_steps)
+        )
         done = log.header.step if log.header else 0
         while done < total:
             interval = min(session.declaration.steps_between_checkpoints or total, total - done)

@@ -16,7 +16,7 @@ from dpsweep.accounting.files import FORMAT
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.mirror import KnownPlace
-from dpsweep.accounting.ledger.receipt import LAUNCH_FILE, RECEIPT_FILE, PrivateStore, Receipt
+from dpsweep.accounting.ledger.permit import LAUNCH_FILE, RECEIPT_FILE, PrivateStore, Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import LAST_FOLDER_FILE, LIVE_PAGE, LastFolder
@@ -196,7 +196,7 @@ KINDS: Mapping[str, StoredKind] = {
     "launch": StoredKind(
         file=LAUNCH_FILE,
         examples=lambda: ({"nonce": "1" * 32, "next": "2" * 32},),
-        read=lambda path: PrivateStore(root=path.parent)._nonces(),
+        read=lambda path: PrivateStore(root=path.parent).nonces(),
         write=dict,
     ),
     "proposals": StoredKind(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, private_store_of_plan
 from tests.sweeper.search_programs import (
     Compose,
     Place,
@@ -27,7 +26,7 @@ def place(
             priced = compose_priced(line)
         sys.modules.pop("my_model", None)
         log = ledger if own is None else own
-        store = PrivateStore.for_plan(log, priced.plan.account, priced.plan.id)
+        store = private_store_of_plan(log, priced.plan.account, priced.plan.id)
         folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve(), store=store)
         return Place(priced=priced, folder=folder, ledger=log)
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.accounting.events.build import PlanEvent, repeat
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt, StepLog
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -91,7 +90,7 @@ class Attempt:
         steps = (
             StepLog.resume(both(self.place), self.trial, receipt)
             if resume
-            else StepLog.begin(both(self.place), self.trial, 1)
+            else StepLog(place=both(self.place), attempt=1, priced=self.trial.priced_steps)
         )
         model = model or fresh_model(resume)
         outcome = train(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.receipt import Session
+from dpsweep.accounting.ledger.permit import Session
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.data_fingerprint import Content

@@ -37,9 +37,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from dpsweep.accounting.durable_files import write_bytes
+from dpsweep.accounting.durable_files import PRIVATE, write_bytes
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.receipt import PRIVATE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.trainers.data.published_files import Pretrained
 from dpsweep.trainers.models.checks import refuse_known_unsafe_layers

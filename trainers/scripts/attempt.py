@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.durable_files import PRIVATE, write_json
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.ledger.receipt import PRIVATE, is_session_claimed
+from dpsweep.accounting.ledger.permit import claim_path
 from dpsweep.accounting.printing import print_error
 from dpsweep.trainers.scripts import handover_files as names
 from dpsweep.trainers.scripts.handover_files import Handover, StepJournal, require_valid_predictions
@@ -236,7 +236,7 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
         )
     path = Path(path)
     given = Handover.read(path)
-    if not is_session_claimed(Path(given.record), given.attempt, given.resume):
+    if not claim_path(Path(given.record), given.attempt, given.resume).exists():
         raise NoReceipt(f"Expected attempt {given.attempt} at trial {given.trial} to be claimed: nothing trains.")
     try:
         taken = Path(given.record, f"script-{given.attempt}-{given.resume}")  # not beside `path`, which can be copied

@@ -5,7 +5,7 @@ itself. `attempt.json` has the settings, `train.npz` the training records, `scor
 predictions are scored. The script writes `predictions.npy`, what it wants to keep below `files/`, and at last
 `report.json`. `work/` is its current folder. The whole folder is removed at its end.
 
-A script's step marks and checkpoints are the files of `accounting/records/step_log.py`, written by the script itself.
+A script's step marks and checkpoints are the files of `accounting/ledger/permit.py`, written by the script itself.
 The first stretch of a session is marked by its job, before the script starts. Each later one is marked here before its
 first step. A checkpoint holds the bytes that the script gives, which dpsweep never reads. Of predictions the form is
 checked, and nothing else about them is believed.
@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.durable_files import PRIVATE, write_json
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.receipt import PRIVATE, TrialPlace
-from dpsweep.accounting.records.step_log import Header, StepLog, read_checkpoint_file
+from dpsweep.accounting.ledger.permit import Header, StepLog, TrialPlace, read_checkpoint_file
 from dpsweep.accounting.validation import DAMAGE
 
 ATTEMPT_FILE, REPORT_FILE = "attempt.json", "report.json"

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from dpsweep.accounting.events.build import compose, from_json, leaves_with_counts, repeat, to_json
-from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.step_log import Header, StepLog
+from dpsweep.accounting.ledger.permit import Header, Receipt, StepLog
+from dpsweep.accounting.records.taken_steps import read_checkpoint_of_log
 from dpsweep.trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
@@ -87,7 +87,7 @@ def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progr
 
 def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Progress:
     """The progress in the attempt's checkpoint; the steps lost since then count among those that ran."""
-    header, state = steps.read_checkpoint()
+    header, state = read_checkpoint_of_log(steps)
     saved = torch.load(io.BytesIO(state), map_location=device, weights_only=True)
     ran = Counter(dict(leaves_with_counts(from_json(json.loads(saved["ran"])))))
     ran[run.event_of_one_period] += -(-(steps.spent - header.spent) // run.steps_per_period)

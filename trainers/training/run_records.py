@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from dpsweep.accounting.ledger.receipt import PrivateStore, Session
+    from dpsweep.accounting.ledger.permit import PrivateStore, Session
     from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split

@@ -18,8 +18,8 @@ from dpsweep.accounting.ledger.bodies import Fingerprint
 from dpsweep.accounting.ledger.data_fingerprint import same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import MirroredChain, own_mirror
-from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.records.sweep_folder import private_store_of_plan
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, charge, emptied
 from tests.databases import Place, Server
@@ -78,15 +78,17 @@ def test_a_ledger_that_is_current_goes_on_by_whatever_path_it_is_opened(tmp_path
     path = tmp_path / "books" / "ledger.sqlite"
     ledger, _ = made(path)
     identity = ledger.chain.identity()
-    PrivateStore.for_plan(ledger, "digits", "p").announce_launch("0" * 32, last=None)
+    private_store_of_plan(ledger, "digits", "p").announce_launch("0" * 32, last=None)
     other = Ledger(way(path))
     charge(other, "r")
     assert (verify_entries(other.chain), other.chain.identity()) == (4, identity)
     moved = way is by_another_folder
-    assert PrivateStore.for_plan(other, "digits", "p").exists() is not moved, "found beside the file, whatever its name"
+    assert private_store_of_plan(other, "digits", "p").root.is_dir() is not moved, (
+        "found beside the file, whatever its name"
+    )
     if moved:
         shutil.move(path.parent / f"{identity}.private", tmp_path / "elsewhere")
-        assert PrivateStore.for_plan(other, "digits", "p").exists()
+        assert private_store_of_plan(other, "digits", "p").root.is_dir()
 
 
 def test_a_file_with_two_names_is_refused_by_both(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.rules import Composition

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Header, Receipt, StepLog
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import Header, StepLog
 from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from tests.places import both
 
@@ -51,7 +50,7 @@ def checkpoint(steps: StepLog, *, step: int, spent: int | None = None, receipt: 
 
 def begun(place: Path) -> StepLog:
     RECEIPT.write(place)
-    return StepLog.begin(both(place), TRIAL, 2)
+    return StepLog(place=both(place), attempt=2, priced=TRIAL.priced_steps)
 
 
 def interrupted(place: Path) -> StepLog:
@@ -99,7 +98,7 @@ def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
             steps.take(more)
     assert steps_spent(both(tmp_path), TRIAL, 2) == 14
     with pytest.raises(ContractBroken, match="0 steps taken and 15 to come"):
-        StepLog.begin(both(tmp_path), TRIAL, 3).take(15)
+        StepLog(place=both(tmp_path), attempt=3, priced=TRIAL.priced_steps).take(15)
     assert not (tmp_path / "steps-3").exists()
 
 
@@ -107,7 +106,9 @@ def test_an_attempt_begins_once(tmp_path: Path) -> None:
     begun(tmp_path).take(4)
     with pytest.raises(ContractBroken, match="File exists"):
         begun(tmp_path).take(4)
-    assert StepLog.begin(both(tmp_path), TRIAL, 3).take(4).spent == 4, "another attempt is another file"
+    assert StepLog(place=both(tmp_path), attempt=3, priced=TRIAL.priced_steps).take(4).spent == 4, (
+        "another attempt is another file"
+    )
 
 
 def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch
         flushed.append((os.fstat(handle).st_ino, os.fstat(handle).st_size))
 
     monkeypatch.setattr(os, "fsync", watch)
-    steps = StepLog.begin(both(tmp_path), TRIAL, 2).take(4)
+    steps = StepLog(place=both(tmp_path), attempt=2, priced=TRIAL.priced_steps).take(4)
     path = tmp_path / "steps-2"
     assert (path.stat().st_ino, len("4 4\n")) in flushed
     assert tmp_path.stat().st_ino in {number for number, _ in flushed}, "nor may the file's name be lost"

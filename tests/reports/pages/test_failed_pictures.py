@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from dpsweep.accounting.records.sweep_folder import private_store_of_plan
 from dpsweep.reports.figures import charts
 from dpsweep.reports.pages.comparison import write_comparison
 from dpsweep.reports.pages.curator_page import write_report
@@ -129,11 +130,10 @@ def test_a_map_that_fails_leaves_its_numbers(sweep_of: SweepOf, monkeypatch: pyt
 
 def test_what_failed_is_drawn_again(sweep_of: SweepOf, request: pytest.FixtureRequest) -> None:
     """A page with a failed picture is not remembered as the page."""
-    from dpsweep.accounting.ledger.receipt import PrivateStore
     from dpsweep.reports.pages.page_memory import redraw_report_if_outdated
 
     made = sweep_of(AXES)
-    PrivateStore.for_plan(made.ledger, made.plan.account, made.plan.id).root.mkdir(parents=True, exist_ok=True)
+    private_store_of_plan(made.ledger, made.plan.account, made.plan.id).root.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charts, "style_axes", lambda *_: 1 / 0)
         assert failed_picture_sentences(redraw_report_if_outdated(made.folder, made.ledger)) != ()

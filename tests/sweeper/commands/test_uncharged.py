@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import private_store_of_plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import FOUR, TWO, Program, folder_of, results
@@ -160,7 +160,7 @@ def test_a_finished_block_is_not_trained_again_by_hand(
     folder = folder_of(program(*TWO))
     plan = Plan.read(folder / "plan.json")
     before = results(folder)
-    store = PrivateStore.for_plan(ledger, plan.account, plan.id).root
+    store = private_store_of_plan(ledger, plan.account, plan.id).root
 
     def by_hand() -> str:
         command = [sys.executable, "-c", BY_HAND, plan.blocks[0].id, str(folder), str(store)]

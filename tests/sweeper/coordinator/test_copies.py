@@ -14,7 +14,7 @@ import pytest
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_no_attempt_ran_twice, verify_sweep_folder_and_describe

@@ -11,7 +11,7 @@ import pytest
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.sweep_folder import LastFolder, SweepFolder
 from dpsweep.sweeper.coordinator.stored_plan import plan_run_elsewhere

@@ -28,7 +28,7 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.ledger.permit import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import SearchOutcome

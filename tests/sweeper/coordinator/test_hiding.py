@@ -16,7 +16,7 @@ import pytest
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.coordinator.guards import SPARE_BYTES, refuse_full_disks, remove_new_empty_folder_at_end
 from tests.randomized import TRAINS

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.records.sweep_folder import private_store_of_plan
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.hydra_internals import VERSION_BASE
 from dpsweep.sweeper.coordinator.preflight import count_records_without_features
@@ -130,4 +130,4 @@ def test_a_class_that_is_no_launcher_is_not_even_imported(
 
 def test_records_without_features_are_counted_before_the_steps_are_solved_for(read: Read, ledger: Ledger) -> None:
     point = read("features=scattering", "steps=when_budget_spent", "privacy.noise_multiplier=2").points[0]
-    assert count_records_without_features(point.config, PrivateStore.for_plan(ledger, "digits", "")) == 1797
+    assert count_records_without_features(point.config, private_store_of_plan(ledger, "digits", "")) == 1797

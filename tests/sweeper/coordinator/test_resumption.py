@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, private_store_of_plan
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.launchers.fork_launcher import can_fork
 from dpsweep.sweeper.progress.display import StepProgress
@@ -97,7 +96,7 @@ def test_a_display_tells_stopped_from_killed_runs(
     done = program(*ONE, *FORK, *preempted(tmp_path, 1, number))
     root = Path(done.stdout.strip().splitlines()[-1])
     plan = Plan.read(root / "plan.json")
-    store = PrivateStore.for_plan(ledger, plan.account, plan.id)
+    store = private_store_of_plan(ledger, plan.account, plan.id)
     runs = StepProgress(folder=SweepFolder(root=tmp_path / "empty", store=store), total=1, done=0)
     runs.add_watched_trials(plan.trials)
     runs.folder = SweepFolder(root=root, store=store)

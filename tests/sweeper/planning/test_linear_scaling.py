@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Phase, Plan, Proposed
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.proposed_points import (

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import dpsweep
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder

@@ -15,12 +15,11 @@ from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
 from dpsweep.accounting.events.build import gaussian
 from dpsweep.accounting.ledger.account import sealed_charges
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.card import CardClaim, CardFiles
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, private_store_of_plan
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.told_score import told_score_of_run
@@ -44,7 +43,7 @@ def swept(tmp_path: Path, environment: dict[str, str]) -> tuple[SweepFolder, Led
     """The one sweep's folder with its store, and the ledger."""
     (plan,) = tmp_path.glob("sweeps/*/*/plan.json")
     ledger = Ledger(environment["DPSWEEP_LEDGER"])
-    store = PrivateStore.for_plan(ledger, "digits", Plan.read(plan).id)
+    store = private_store_of_plan(ledger, "digits", Plan.read(plan).id)
     return SweepFolder(root=plan.parent, store=store), ledger
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.sweeper.searches.admission import (
     open_account_or_check_budget,
     record_launch_and_return_nonce,

@@ -22,7 +22,7 @@ from omegaconf.errors import ConfigAttributeError
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import PrivateStore, Receipt
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult

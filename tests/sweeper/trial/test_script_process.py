@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.receipt import PrivateStore
+from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.sweeper.trial import handover
 from dpsweep.sweeper.trial.handover import (
     end_scripts_and_remove_files_of_dead_jobs,

@@ -28,10 +28,9 @@ from dpsweep.accounting.events.build import (
     with_rounded_noise,
 )
 from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
-from dpsweep.accounting.ledger.receipt import Receipt, is_session_claimed
+from dpsweep.accounting.ledger.permit import Receipt, claim_path, read_checkpoint_file
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import read_checkpoint_file
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
@@ -409,4 +408,4 @@ def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Tr
     folder, trial, run_job = job
     with training_lock(folder.trial_folder(trial.id)), pytest.raises(BadInput, match="is being run by process"):
         run_job()
-    assert not is_session_claimed(folder.trial_folder(trial.id), 1)
+    assert not claim_path(folder.trial_folder(trial.id), 1).exists()

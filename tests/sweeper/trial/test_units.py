@@ -15,7 +15,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import mechanisms_with_counts
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.notation import guarantee_text
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan

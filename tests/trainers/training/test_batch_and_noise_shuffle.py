@@ -23,10 +23,9 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt, StepLog
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.accounting.records.taken_steps import steps_spent, took_declared_steps
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Shuffle, privacy_event_counts_of_run
@@ -195,7 +194,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         )
 
     with pytest.raises(Killed):
-        session(StepLog.begin(both(tmp_path), trial, 1), paper, on_step=dies)
+        session(StepLog(place=both(tmp_path), attempt=1, priced=trial.priced_steps), paper, on_step=dies)
     assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
     steps = StepLog.resume(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import are_same_events, repeat
-from dpsweep.accounting.records.step_log import StepLog
+from dpsweep.accounting.ledger.permit import StepLog
+from dpsweep.accounting.records.taken_steps import read_checkpoint_of_log
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
@@ -46,7 +47,7 @@ def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:
 def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
-    state = StepLog.read(both(tmp_path), attempt.trial, 1).read_checkpoint()[1]
+    state = read_checkpoint_of_log(StepLog.read(both(tmp_path), attempt.trial, 1))[1]
     kept = torch.load(BytesIO(state), weights_only=True)
     assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve"}
     assert set(kept["state"]) == {"first", "second", "steps"}

@@ -16,9 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.permit import Receipt, StepLog
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -190,7 +189,11 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
     def session(resume: int, stop_after: int) -> Outcome:
         receipt = replace(paper, resume=resume)
         receipt.write(tmp_path)
-        steps = StepLog.resume(both(tmp_path), trial, receipt) if resume else StepLog.begin(both(tmp_path), trial, 1)
+        steps = (
+            StepLog.resume(both(tmp_path), trial, receipt)
+            if resume
+            else StepLog(place=both(tmp_path), attempt=1, priced=trial.priced_steps)
+        )
         done: list[int] = []
 
         def seen(model: nn.Module, _: GradientTransform) -> CurvePoint:
