@@ -1,10 +1,7 @@
 """The price of an event: the least bound of the trusted theorems, which nobody outside can lower.
 
-The ledger charges `quote_for_charge` and takes no number from anybody. Whoever is outside (an accountant that the user
-names, another one, a lower bound, an attack) may raise a price or refuse it. Each bound is rounded up where it is
-computed, and has the rounding of noise in it (`accounting/profiles/privacy_profiles.py`).
-
-Rule for changing what a bound comes to: where one may rise by more than `CLOSE`, raise `PRICES`.
+The ledger charges `quote_for_charge` and takes no number from anybody. Each bound is rounded up where it is computed,
+and has the rounding of noise in it. Rule: where one may rise by more than `CLOSE`, raise `PRICES`.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ CLOSE = 1e-6  # bounds closer than this, relatively, are the same number: machin
 
 
 class Opinion(Protocol):
-    """What somebody outside says that an event costs."""
+    """What somebody outside says that an event costs, and what a charge records of it."""
 
     @property
     def epsilon(self) -> float:
@@ -36,13 +33,13 @@ class Opinion(Protocol):
 
 
 class Opinions(Protocol):
-    """Accountants that may raise a price, and witnesses that may refuse it."""
+    """Accountants that may raise a price, and witnesses that may refuse it by `AccountantsDisagree`."""
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Opinion:
-        """The price by their opinion; raises `AccountantsDisagree` where bounds contradict each other."""
+        """The price by their opinion."""
 
     def total_variation(self, event: PlanEvent, adjacency: Adjacency) -> float | None:
-        """An upper bound on the total variation between neighbours' results; None if none is known."""
+        """An upper bound on that between neighbours' results; None if none is known."""
 
 
 def upper_bound(event: PlanEvent, delta: float, adjacency: Adjacency) -> float:

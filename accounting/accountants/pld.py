@@ -15,8 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsweep.accounting.accountants import interface
-from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon_or_none
-from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, gaussian_part, round_noise_down
+from dpsweep.accounting.accountants.interface import GaussianSteps, gaussian_part, round_noise_down
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events import types as events
 from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint
@@ -46,25 +45,20 @@ class Pld:
     `interval` is the widest grid step of the privacy loss (nats); leaves with a small sample rate get a finer step.
     """
 
+    name: ClassVar[str] = "PLD"
     works: ClassVar[tuple[str, ...]] = ("koskela2020computing", "doroshenko2022connect")
-
     interval: float = 1e-4
 
     def __post_init__(self) -> None:
         if not 0 < self.interval <= 1e-2:
             raise ValueError(f"Expected 0 < interval={self.interval} <= 0.01.")
 
-    @property
-    def name(self) -> str:
-        """The name in reports."""
-        return "PLD"
-
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """In nats; `UnsupportedEvent` also below `SMALLEST_DELTA`."""
-        check_delta(delta)
+        interface.check_delta(delta)
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta} < {SMALLEST_DELTA}; use RDP.")
-        separate = approximate_dp_epsilon_or_none(
+        separate = interface.approximate_dp_epsilon_or_none(
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
         return max(0.0, self.profile(event, adjacency).epsilon(delta)) if separate is None else separate
@@ -109,7 +103,7 @@ class Pld:
         return profiles.TwoSided(directions=composed_losses(pairs, interval))
 
     def grid_step(self, parts: Parts, steps: Sequence[GaussianSteps], others: Sequence[GaussianSteps] = ()) -> float:
-        """Any is pessimistic; this fits small sample rates and memory. `others` have the scale of other leaves."""
+        """Any is pessimistic; this fits small rates and memory. `others` are on the scale of the other leaves."""
         least = min((step.noise_multiplier for step in steps), default=1.0)
         span = max(direction.reach for both, _ in parts for direction in both)
         if least < SMALLEST_NOISE or not math.isfinite(span):

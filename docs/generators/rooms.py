@@ -22,7 +22,6 @@ CORE = (
 """What charges, what a claim allows, what marks steps, and the rules: with all that they import, the trusted core."""
 
 BESIDE = (
-    "accounting/accountants/random_allocation.py",
     "accounting/accountants/rdp.py",
     "accounting/chain/postgres_server.py",
     "accounting/chain/sqlite_file.py",

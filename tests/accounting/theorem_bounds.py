@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from dpsweep.accounting.accountants import renyi_curves as renyi
-from dpsweep.accounting.accountants.approximate_dp import Theorem
+from dpsweep.accounting.accountants import rdp as renyi
+from dpsweep.accounting.accountants.interface import Theorem
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency

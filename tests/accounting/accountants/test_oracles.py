@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsweep.accounting.accountants import approximate_dp as claims
-from dpsweep.accounting.accountants import renyi_curves as renyi
+from dpsweep.accounting.accountants import interface as claims
+from dpsweep.accounting.accountants import rdp as renyi
 from dpsweep.accounting.accountants.interface import noisy_max_epsilon
 from dpsweep.accounting.events.build import above_threshold, best_of_tries, noisy_max, random_stopping
 from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries

@@ -12,7 +12,7 @@ from dp_accounting.dp_event import GaussianDpEvent, SampledWithoutReplacementDpE
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
-from dpsweep.accounting.accountants import renyi_curves as renyi
+from dpsweep.accounting.accountants import rdp as renyi
 from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.events.build import (
     DpEvent,

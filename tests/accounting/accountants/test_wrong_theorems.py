@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsweep.accounting.accountants import renyi_curves as renyi
-from dpsweep.accounting.accountants.approximate_dp import Theorem
+from dpsweep.accounting.accountants import rdp as renyi
+from dpsweep.accounting.accountants.interface import Theorem
 from dpsweep.accounting.events.build import above_threshold, random_stopping
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
