@@ -21,10 +21,11 @@ from dpsweep.accounting.events import types as events
 from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint
 from dpsweep.accounting.events.types import DpEvent, as_fixed_batch_step, repeat
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles import derived_profiles as derived
 from dpsweep.accounting.profiles import privacy_profiles as profiles
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
 from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, SMALLEST_DELTA, Direction, GaussianProfile, Profile
-from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch, profile_of_truncated_step
+from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
 from dpsweep.accounting.profiles.selection_envelope import curves_and_tradeoffs, profile_of_best_try
 
 TAIL = 1e-34  # profiles are cut off where delta is by this above that at `FARTHEST`, which counts as infinite losses
@@ -124,21 +125,21 @@ class Pld:
                 best = profile_of_best_try(self.profile(leaf.event, adjacency), leaf.law_of_tries_with_limit)
                 if not isinstance(leaf.tries, EachPoint):
                     return best
-                return profiles.Least(inner=(best, self.profile(repeat(leaf.event, leaf.tries.count), adjacency)))
+                return derived.Least(inner=(best, self.profile(repeat(leaf.event, leaf.tries.count), adjacency)))
             case events.WorstDpEvent():
-                return profiles.worst_profile(tuple(self.profile(one, adjacency) for one in leaf.events))
+                return derived.worst_profile(tuple(self.profile(one, adjacency) for one in leaf.events))
             case events.MixtureDpEvent():
                 inner = tuple(self.profile(one, adjacency) for one in leaf.events)
-                return profiles.mixture_profile(inner, leaf.weights)
+                return derived.mixture_profile(inner, leaf.weights)
             case events.PoissonSampledDpEvent() if not replaced:
-                return profiles.Sampled(inner=self.profile(leaf.event, adjacency), rate=leaf.sampling_probability)
+                return derived.Sampled(inner=self.profile(leaf.event, adjacency), rate=leaf.sampling_probability)
             case events.RandomAllocationDpEvent() if not replaced:
                 return profile_of_allocated_epoch(leaf.steps, leaf.noise_multiplier)
             case events.TruncatedSubsampledGaussianDpEvent():
-                return profile_of_truncated_step(leaf, adjacency)
+                return derived.profile_of_truncated_step(leaf, adjacency)
         if replaced and (step := as_fixed_batch_step(leaf)):
             size, of, noise = step
-            return profiles.Sampled(inner=GaussianProfile(mu=2 / noise), rate=size / of) if noise else EVERYTHING
+            return derived.Sampled(inner=GaussianProfile(mu=2 / noise), rate=size / of) if noise else EVERYTHING
         raise UnsupportedEvent(f"{self.name} has no bound for {events.event_name(leaf)} under {adjacency.value}.")
 
 

@@ -28,7 +28,8 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile, worst_profile
+from dpsweep.accounting.profiles.derived_profiles import worst_profile
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Profile
 
 DEFAULT_PANEL = Panel(claimants=(Pld(), Rdp()))
 """The tighter of two upper bounds, as under `accountant=auto`."""

@@ -47,7 +47,7 @@ REACHES = (64.0, 2.0**14, math.inf)  # d is tail * exp(-reach) up to the first e
 TAIL, SHARE = 1e-36, 1e-9  # the tail of a profile, far below every delta in use; or, where delta is known, this part
 CLOSED_FORM = 1e-10  # more than the relative error of a curve of one step
 _LARGEST_EPSILON, _UNIT = 1e4, 2.0**-42
-_ROUNDING, _ULPS = 1e-12, 2.0**-50  # more than the relative errors of a mean of curves, and of a few operations
+_ULPS = 2.0**-50  # more than the relative error of a few operations
 
 Curve = Callable[[np.ndarray], np.ndarray]  # bounds of a law's divergence from another at any real epsilons; [n]
 
@@ -121,45 +121,6 @@ NOTHING, EVERYTHING = Claimed(at=0.0), Claimed(at=math.inf)  # no access; an acc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled(Profile):
-    """On a sample that contains each record with probability `rate`, Poisson or without replacement.
-
-    *Source*: Balle, Barthe, Gaboardi 2018 (Privacy Amplification by Subsampling), Theorems 8 and 9: tight for one step.
-    """
-
-    inner: Profile
-    rate: float
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The inner delta(e) times `rate`, at epsilon ln(1 + rate * (exp(e) - 1))."""
-        small = np.minimum(epsilons, 500.0)
-        inner = np.where(epsilons < 500.0, np.log1p(np.expm1(small) / self.rate), epsilons - math.log(self.rate))
-        return np.asarray(self.rate * self.inner.delta(inner))
-
-    def epsilon(self, delta: float) -> float:
-        """From the inner epsilon at delta / rate."""
-        if delta >= self.rate:
-            return 0.0
-        inner = self.inner.epsilon(delta / self.rate)
-        return rounded_up(math.log1p(self.rate * math.expm1(inner)) if inner < 500 else inner + math.log(self.rate))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Least(Profile):
-    """The pointwise minimum of several profiles of one mechanism."""
-
-    inner: tuple[Profile, ...]
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The smallest."""
-        return np.asarray(np.min([profile.delta(epsilons) for profile in self.inner], axis=0))
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest."""
-        return min(profile.epsilon(delta) for profile in self.inner)
-
-
-@dataclass(frozen=True, kw_only=True)
 class TwoSided(Profile):
     """The directions, P from Q and Q from P, apart; one if they are alike."""
 
@@ -174,35 +135,10 @@ class TwoSided(Profile):
         return max(direction.epsilon(delta) for direction in self.directions)
 
 
-def worst_profile(inner: tuple[Profile, ...]) -> TwoSided:
-    """The pointwise maximum of several profiles, for both directions."""
-    return TwoSided(directions=(TwoSided(directions=inner),))
-
-
-@dataclass(frozen=True)
-class _Average(Profile):
-    curves: tuple[Profile, ...]
-    weights: tuple[float, ...]
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        deltas = [weight * curve.delta(epsilons) for curve, weight in zip(self.curves, self.weights, strict=True)]
-        return np.asarray(np.sum(deltas, axis=0) * (1 + _ROUNDING))
-
-
 def directions_of(profile: Profile) -> tuple[Profile, ...]:
     """The profile of each direction; one if they are not known apart."""
     sides: tuple[Profile, ...] = getattr(profile, "directions", (profile,))
     return sides
-
-
-def mixture_profile(inner: tuple[Profile, ...], weights: tuple[float, ...]) -> TwoSided:
-    """Of one of several mechanisms that is drawn with these probabilities and named by the output.
-
-    Each direction is exact: the divergence of laws on pairs (draw, output) is the mean of the mechanisms' divergences.
-    """
-    pairs = list(map(directions_of, inner))
-    curves = [tuple(pair[min(side, len(pair) - 1)] for pair in pairs) for side in range(max(map(len, pairs)))]
-    return TwoSided(directions=tuple(_Average(one, weights) for one in curves))
 
 
 def divergence(ahead: Profile, behind: Profile, epsilons: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Batches that are no plain Poisson sample: epochs in which each record takes part in one random step; truncated ones.
+"""The privacy profile of an epoch in which every record takes part in one of its steps, drawn for each record.
 
-*Random allocation.* With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0,
+With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0,
 s^2), and under P 1 is added to one of them, drawn uniformly. Under Q the likelihood ratio X = P / Q is the mean of t
 independent lognormal Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences are expectations of convex
 functions of X under Q:
@@ -20,15 +20,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import betainc, ndtr
+from scipy.special import ndtr
 
-from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
-from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles import privacy_profiles as profiles
-from dpsweep.accounting.profiles.privacy_profiles import Direction, Profile, TwoSided
+from dpsweep.accounting.profiles.privacy_profiles import EVERYTHING, Direction, GaussianProfile, Profile, TwoSided
 
 SMALLEST_NOISE = 0.1  # below, an epoch is hardly private, and its bound is that of a Gaussian mechanism
 RELATIVE, SHIFT = 1e-9, 1e-10  # more than the relative errors of probabilities, and of X: losses move to the safe side
@@ -179,9 +176,9 @@ def _law_of_sum(steps: int, noise_multiplier: float) -> tuple[GridLaw, float]:
 def profile_of_allocated_epoch(steps: int, noise_multiplier: float) -> Profile:
     """Without noise everything may be known."""
     if noise_multiplier == 0:
-        return profiles.EVERYTHING
+        return EVERYTHING
     if steps == 1 or noise_multiplier < SMALLEST_NOISE:
-        return profiles.GaussianProfile(mu=1 / noise_multiplier)
+        return GaussianProfile(mu=1 / noise_multiplier)
     return TwoSided(directions=directions_of_allocated_epoch(steps, noise_multiplier))
 
 
@@ -207,33 +204,3 @@ def directions_of_allocated_epoch(steps: int, noise_multiplier: float) -> tuple[
         return np.asarray(np.maximum(0.0, below[0][place] - np.exp(-most) * below[1][place]) * (1 + RELATIVE))
 
     return Direction(curve=ahead, reach=farthest), Direction(curve=behind, reach=deepest)
-
-
-def profile_of_truncated_step(step: TruncatedSubsampledGaussianDpEvent, adjacency: Adjacency) -> Profile:
-    """A Gaussian step on a Poisson sample that is truncated to a number of random records if it is larger.
-
-    The adversary is assumed to know whether it was. Then the differing record may displace another one, which moves the
-    sum twice as far. *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting
-    computes it.
-    """
-    rate, records, largest = step.sampling_probability, step.dataset_size, step.truncated_batch_size
-    if step.noise_multiplier == 0:
-        return profiles.EVERYTHING
-    whole = profiles.poisson_step(rate, step.noise_multiplier, adjacency)
-    full = _binomial_tail(largest - 1, records - 1, rate)
-    if full == 0:
-        return TwoSided(directions=whole)
-    drawn = _binomial_tail(largest, records, rate) * largest / records / full
-    (cut,) = profiles.poisson_step(min(1.0, drawn * (1 + RELATIVE)), step.noise_multiplier / 2, Adjacency.REPLACE_ONE)
-
-    def mixed(one: Direction, at: np.ndarray) -> np.ndarray:
-        return (1 - full * (1 - RELATIVE)) * one.curve(at) + min(1.0, full * (1 + RELATIVE)) * cut.curve(at)
-
-    curves = ((partial(mixed, one), max(one.reach, cut.reach)) for one in whole)
-    return TwoSided(directions=tuple(Direction(curve=curve, reach=reach) for curve, reach in curves))
-
-
-def _binomial_tail(count: int, draws: int, rate: float) -> float:
-    if count < 0:
-        return 1.0
-    return float(betainc(count + 1, draws - count, rate)) if count < draws else 0.0

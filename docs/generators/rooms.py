@@ -27,6 +27,7 @@ BESIDE = (
     "accounting/chain/sqlite_file.py",
     "accounting/ledger/renyi_filter.py",
     "accounting/ledger/sealed_parts.py",
+    "accounting/profiles/derived_profiles.py",
     "accounting/profiles/random_allocation.py",
 )
 """Theorems that some accounts alone use, and drivers of databases: they are trusted by whoever uses them."""

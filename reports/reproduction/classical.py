@@ -21,7 +21,8 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.types import DpEvent, as_fixed_batch_step, event_name, number_of_rounded_numbers
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled, epsilon_with_rounding
+from dpsweep.accounting.profiles.derived_profiles import Sampled
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, epsilon_with_rounding
 
 KINDS_OF_STEP = 50
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""

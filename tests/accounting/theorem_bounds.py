@@ -15,7 +15,8 @@ from dpsweep.accounting.accountants.interface import Theorem
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import Profile, Sampled, TwoSided
+from dpsweep.accounting.profiles.derived_profiles import Sampled
+from dpsweep.accounting.profiles.privacy_profiles import Profile, TwoSided
 from dpsweep.accounting.profiles.selection_envelope import BestOf
 from tests.accounting.finite import OUTCOMES, SLACK, Cube, Pairs, best, best_of_each, broken, probabilities
 

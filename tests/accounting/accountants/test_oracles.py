@@ -20,7 +20,7 @@ from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poi
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.selection_attack import generating_function_rise
 from dpsweep.accounting.profiles import selection_envelope as envelope
-from dpsweep.accounting.profiles.privacy_profiles import mixture_profile, worst_profile
+from dpsweep.accounting.profiles.derived_profiles import mixture_profile, worst_profile
 from dpsweep.accounting.profiles.selection_envelope import BestOf
 from dpsweep.accounting.selection.rules import TrainOn
 from tests.accounting.finite import (

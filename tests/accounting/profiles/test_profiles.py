@@ -18,16 +18,15 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.profiles import privacy_profiles as losses
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
+from dpsweep.accounting.profiles.derived_profiles import Sampled, worst_profile
 from dpsweep.accounting.profiles.privacy_profiles import (
     EVERYTHING,
     NOTHING,
     Claimed,
     GaussianProfile,
     Profile,
-    Sampled,
     TwoSided,
     invert_profile,
-    worst_profile,
 )
 from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
 
