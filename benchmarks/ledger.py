@@ -32,8 +32,7 @@ from dpsweep.accounting.chain.hash_chain import End, new_row_with_time
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Charged
+from dpsweep.accounting.ledger.book import Balance, Charged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from tests.charges import charge_event, start_attempts

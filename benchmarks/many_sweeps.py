@@ -22,7 +22,7 @@ from measuring.aims import Aim
 from measuring.clock import children_seconds
 from measuring.script import start
 
-from dpsweep.accounting.ledger.bodies import Charged, Ended, read_body
+from dpsweep.accounting.ledger.book import Charged, Ended, read_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import charged_event
 from tests.charges import charge_event, start_attempts

@@ -68,7 +68,7 @@ class Entry:
     at: str
     digest: str
     previous: str = ""
-    parsed: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)  # by `bodies.py`, once
+    parsed: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)  # by `book.py`, once
 
 
 ROLE = "role "  # a line's writer that a server vouches for; what a process says of itself begins otherwise

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, user_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.ledger.bodies import DIGEST, Fingerprint, body_of_kind
+from dpsweep.accounting.ledger.book import DIGEST, Fingerprint, body_of_kind
 from dpsweep.accounting.ledger.mirror import ENDING, KnownPlace, Mirror, state_folder
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
@@ -51,6 +51,19 @@ _NOT_ITS_OWNERS = stat.S_IWGRP | stat.S_IRWXO
 def known_data(ledger: Ledger) -> tuple[tuple[str, Fingerprint], ...]:
     """Every recorded data set, each after the name of its account."""
     return tuple((entry.account, body_of_kind(entry, Fingerprint)) for entry in ledger.entries(kind=Kind.DATA))
+
+
+def record_data(ledger: Ledger, account: str, data: Fingerprint) -> None:
+    """Records the account's data files if they are new to it; refuses files of another account, and another key."""
+    with ledger.transaction(account) as (lines, _, append):
+        known = [(one.account, body_of_kind(one, Fingerprint)) for one in lines.entries(kind=Kind.DATA)]
+        for other, files in known:
+            if other != account and set(files.files) & set(data.files):
+                raise BadInput(f"Expected dataset.name={account} to be {other}: it has these files already.")
+        if (account, data) not in known:
+            if any(files.key_id != data.key_id for _, files in known):
+                raise BadInput(f"Expected the files of {account} by the key of the other data sets of {ledger.name}.")
+            append(data)
 
 
 def same_data_elsewhere(data: Fingerprint, ledger: Ledger) -> tuple[str, ...]:

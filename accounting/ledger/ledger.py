@@ -1,13 +1,11 @@
 """The durable account book of data sets: budgets, charges, and started attempts. Invariants:
 
 * Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`). No
-  method edits one, or lowers an amount of `Balance.reserved`.
+  method edits one, or lowers an amount of `Balance.reserved`. Sums are exact decimals, not floats.
 * A charge is priced here, from the declared accesses: no number of anybody's is charged but a cost from outside.
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
 * An attempt starts only on a charge that covers it, and stays charged, whatever its end. There is no refund.
 * Every opening compares the ledger with its mirrors (`accounting/ledger/mirror.py`), by identity and by place.
-* The composition of charges is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are
-  exact decimals, not floats.
 """
 
 from __future__ import annotations
@@ -25,19 +23,9 @@ from dpsweep.accounting.durable_files import user_folder
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.types import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger import bodies
-from dpsweep.accounting.ledger.account import (
-    Attempts,
-    Balance,
-    Statement,
-    append_body,
-    balance_of_account,
-    sealed_charges,
-)
-from dpsweep.accounting.ledger.bodies import Body, Charged, body_of_kind
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy
+from dpsweep.accounting.ledger import book, charges
+from dpsweep.accounting.ledger.book import Attempts, Balance, Body, Charged, Policy, Statement, body_of_kind
 from dpsweep.accounting.ledger.mirror import MirroredChain
-from dpsweep.accounting.ledger.paid_events import Declared, digest_of_declared_events, require_paid_events
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.selection.rules import rule_from_config
@@ -47,7 +35,6 @@ if TYPE_CHECKING:
     from dpsweep.accounting.upper_bounds import Opinions
 
 FIELDS = frozenset(one.name for one in fields(Charged))  # no further fact of a charge is called like these
-NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."
 
 
 class Ledger:
@@ -83,14 +70,13 @@ class Ledger:
         with self.chain.write_transaction() as lines:
             if lines is None:
                 raise LedgerDamaged(f"The ledger {self.name} was taken away while it was being opened.")
-            if (balance := balance_of_account(lines, account)) is None:
-                body = bodies.Opened(budget=budget, policy=policy or Addition())
+            if (balance := book.balance_of_account(lines, account)) is None:
+                body = book.Opened(budget=budget, policy=policy or book.Addition())
                 body.policy.amount_limits(budget)
-                append_body(lines, account, body, before=Balance.opened(body))
+                book.append_body(lines, account, body, before=Balance.opened(body))
             elif policy is not None:
-                raise BadInput(
-                    f"Expected account={account} to be new; it is open with epsilon {balance.budget.epsilon}."
-                )
+                epsilon = balance.budget.epsilon
+                raise BadInput(f"Expected account={account} to be new; it is open with epsilon {epsilon}.")
         statement = self.statement(account, plan="")
         _require_same_neighbours(account, statement.balance, budget)
         if budget.promises_nothing != (public := statement.budget.promises_nothing):
@@ -100,21 +86,9 @@ class Ledger:
             )
         return statement
 
-    def record_data(self, account: str, data: bodies.Fingerprint) -> None:
-        """Records the account's data files if they are new to it; refuses files of another account, and another key."""
-        with self._on_account(account) as (lines, _, append):
-            known = [(one.account, body_of_kind(one, bodies.Fingerprint)) for one in lines.entries(kind=Kind.DATA)]
-            for other, files in known:
-                if other != account and set(files.files) & set(data.files):
-                    raise BadInput(f"Expected dataset.name={account} to be {other}: it has these files already.")
-            if (account, data) not in known:
-                if any(files.key_id != data.key_id for _, files in known):
-                    raise BadInput(f"Expected the files of {account} by the key of the other data sets of {self.name}.")
-                append(data)
-
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
         """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
-        with self._on_account(account) as (_, balance, append):
+        with self.transaction(account) as (_, balance, append):
             _require_same_neighbours(account, balance, budget)
             _require_not_closed(account, balance)
             now = balance.budget
@@ -123,14 +97,14 @@ class Ledger:
                     f"The budget of {account} is epsilon {now.epsilon}, delta {now.delta} already, and is "
                     "never lowered; say budget.epsilon= something larger."
                 )
-            append(bodies.Raised(budget=budget))
+            append(book.Raised(budget=budget))
         return self.statement(account)
 
     def close_account(self, account: str) -> Statement:
         """Closes the account for ever: later charges are refused. Trials that were charged may still finish."""
-        with self._on_account(account) as (_, balance, append):
+        with self.transaction(account) as (_, balance, append):
             _require_not_closed(account, balance)
-            append(bodies.Closed())
+            append(book.Closed())
         return self.statement(account)
 
     def charge(
@@ -155,8 +129,7 @@ class Ledger:
         the number of its part here. Raises `BadInput` if a card is asked for and no part is left, `UnderCharged` if
         the account waits for what an earlier version charged too little.
         """
-        from dpsweep.accounting.ledger.shortfall import require_paid_charges  # scipy: .2 s that nothing else here needs
-        from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge
+        from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge  # scipy: .2 s that nothing else here needs
 
         beyond = max(0, len(points) - len(trials)) + any(point.final is not None for point in points)
         if len(set(trials)) != len(trials) or not 0 <= spares <= beyond:
@@ -165,12 +138,12 @@ class Ledger:
         if own.draws_in_secret and (len(trials), spares) != (1, 0):
             raise ValueError(f"Expected one attempt at a search by {own.name}, got {len(trials)} and {spares} spares.")
         if any(body_of_kind(one, Charged).prices < PRICES for one in self.entries(account=account, kind=Kind.CHARGE)):
-            require_paid_charges(self.statement(account))
+            charges.require_paid_charges(self.statement(account))
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
         total = opinions.total_variation(event, opened.budget.adjacency)
         cost = replace(opened.budget, epsilon=quote.epsilon, delta=delta)  # opinions may raise the epsilon alone
-        takes = opened.policy.amounts_of_charge(cost, event)  # before the write lock: it may take long
+        takes = opened.balance.policy.amounts_of_charge(cost, event)  # before the write lock: it may take long
         alike: dict[object, list[PlanEvent]] = {}
         for point in points:
             key = tuple((name, id(part)) for name, part in point.events_by_population.items())
@@ -182,7 +155,7 @@ class Ledger:
             trials=tuple(trials),
             spares=spares,
             event=event.to_json(),
-            points=tuple(bodies.ChargedPoint(runs=len(same), event=same[0].to_json()) for same in alike.values()),
+            points=tuple(book.ChargedPoint(runs=len(same), event=same[0].to_json()) for same in alike.values()),
             prices=PRICES,
             record={
                 **{key: value for key, value in record.items() if key not in FIELDS},
@@ -191,14 +164,14 @@ class Ledger:
                 "rule": {**rule, "name": own.name},
             },
         )
-        with self._on_account(account, plan) as (lines, balance, append):
+        with self.transaction(account, plan) as (lines, balance, append):
             if not balance.has_room(takes):
                 rests = " and ".join(f"{name} {rest}" for name, rest in balance.left.items())
                 left = rests or "nothing, as it was closed,"
                 sentence = f"This costs epsilon {quote.epsilon} at delta {delta}; {account} has {left} left."
                 raise BudgetRefused(sentence, cost=cost, takes=takes, balance=balance)
             if sealed is not None:
-                earlier = sealed_charges(lines.entries(account=account))
+                earlier = book.sealed_charges(lines.entries(account=account))
                 body = replace(body, sealed=numbered_for_charge(earlier, sealed, account))
             return append(body)
 
@@ -206,31 +179,32 @@ class Ledger:
         """Records a cost on these data outside this tool. It has already happened, so it is never refused."""
         if cost.promises_nothing:
             raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
-        with self._on_account(account) as (_, balance, append):
+        with self.transaction(account) as (_, balance, append):
             _require_same_neighbours(account, balance, cost)
             takes = balance.policy.amounts_of_charge(cost, None)
-            append(bodies.SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note))
+            append(book.SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note))
         return self.statement(account)
 
-    def start(self, account: str, *, plan: str, trials: Sequence[str], declared: Declared) -> tuple[Receipt, ...]:
+    def start(
+        self, account: str, *, plan: str, trials: Sequence[str], declared: charges.Declared
+    ) -> tuple[Receipt, ...]:
         """Records one more attempt at each trial, before it is launched, and returns the receipts.
 
         Raises `ContractBroken` unless an unused part of a charge covers each, for the accesses it is `declared` with.
         """
-        with self._on_account(account, plan) as (lines, _, append):
-            receipts = []
-            own = Attempts(lines.entries(account=account, plan=plan))
+        with self.transaction(account, plan) as (lines, _, append):
+            receipts, own = [], Attempts(lines.entries(account=account, plan=plan))
             for trial in trials:
                 own.started[trial] += 1
                 key = trial, own.started[trial]
-                charge, accesses = own.charge_of(*key), digest_of_declared_events(declared.get(trial, ()))
-                body = bodies.Started(trial=trial, attempt=key[1], charge=charge.digest, accesses=accesses)
+                charge, accesses = own.charge_of(*key), charges.digest_of_declared_events(declared.get(trial, ()))
+                body = book.Started(trial=trial, attempt=key[1], charge=charge.digest, accesses=accesses)
                 own.starts[key] = body
                 receipts.append(Receipt.from_entry(append(body), body))
             for charge in own.charges:
                 if charge.digest in {receipt.charge for receipt in receipts}:
                     starts = [body for body in own.starts.values() if body.charge == charge.digest]
-                    require_paid_events(body_of_kind(charge, Charged), starts, declared)
+                    charges.require_paid_events(body_of_kind(charge, Charged), starts, declared)
         return tuple(receipts)
 
     def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
@@ -239,22 +213,21 @@ class Ledger:
         It costs nothing: an attempt's steps are priced beforehand, including steps that run twice.
         Raises `ContractBroken` for a trial that never started, and for an attempt with a final end.
         """
-        with self._on_account(account, plan) as (lines, _, append):
-            receipts = []
-            own = Attempts(lines.entries(account=account, plan=plan))
+        with self.transaction(account, plan) as (lines, _, append):
+            receipts, own = [], Attempts(lines.entries(account=account, plan=plan))
             for trial in trials:
                 key = trial, own.started[trial]
                 if key not in own.starts or own.final_end(*key) is not None:
                     why = "has ended" if key in own.starts else "was never started"
                     raise ContractBroken(f"Attempt {key[1]} at trial {trial} {why}, so it does not resume.")
                 own.resumed[key] += 1
-                body = bodies.Resumed(trial=trial, attempt=key[1], resume=own.resumed[key])
+                body = book.Resumed(trial=trial, attempt=key[1], resume=own.resumed[key])
                 receipts.append(Receipt.from_entry(append(body), own.starts[key]))
         return tuple(receipts)
 
-    def end(self, account: str, *, plan: str, ended: Sequence[bodies.Ended]) -> None:
+    def end(self, account: str, *, plan: str, ended: Sequence[book.Ended]) -> None:
         """Records the ends of attempts, each once; their costs do not change."""
-        with self._on_account(account, plan) as (lines, _, append):
+        with self.transaction(account, plan) as (lines, _, append):
             own = Attempts(lines.entries(account=account, plan=plan))
             for one in ended:
                 if one.attempt > own.started[one.trial]:
@@ -265,39 +238,20 @@ class Ledger:
 
     def launch(self, account: str, *, plan: str, nonce: str) -> None:
         """Records that a coordinator hands out receipts of a plan; receipts of earlier launches are void."""
-        with self._on_account(account, plan) as (_, _, append):
-            append(bodies.Launched(nonce=nonce))
-
-    def release(self, account: str, *, plan: str, winner: bodies.Released, manifest: bodies.ReleaseManifest) -> None:
-        """Records the winner of a charge, once, and the files of a release of it, unless the last one had them.
-
-        Raises `BadInput`, and records nothing, for no charge of the plan, and if another winner of it was released.
-        """
-        with self._on_account(account, plan) as (lines, _, append):
-            own = Attempts(lines.entries(account=account, plan=plan))
-            if {winner.charge, manifest.charge} - {entry.digest for entry in own.charges}:
-                raise BadInput(f"Expected charge={winner.charge} to be a charge of plan {plan} on {account}.")
-            if own.released.get(winner.charge, winner.winner) != winner.winner:
-                raise BadInput(
-                    "Expected the winner to be the one that was released before: its charge pays for one winner, and "
-                    "this folder has another one."
-                )
-            if winner.charge not in own.released:
-                append(winner)
-            if [body for _, body in own.manifests if body.folder == manifest.folder][-1:] != [manifest]:
-                append(manifest)
+        with self.transaction(account, plan) as (_, _, append):
+            append(book.Launched(nonce=nonce))
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
         if (statement := self.statement_or_none(account, plan)) is None:
-            raise BadInput(NOT_OPEN.format(account=account))
+            raise _not_open(account)
         return statement
 
     @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
     def statement_or_none(self, account: str, plan: str | None = None) -> Statement | None:
         """The state of the account as `statement` has it; None if it was never opened. Creates nothing."""
         with self.chain.read_transaction() as lines:
-            if lines is None or (balance := balance_of_account(lines, account)) is None:
+            if lines is None or (balance := book.balance_of_account(lines, account)) is None:
                 return None
             return Statement(account=account, balance=balance, entries=lines.entries(account=account, plan=plan))
 
@@ -316,11 +270,16 @@ class Ledger:
             return () if lines is None else lines.account_names()
 
     @contextmanager
-    def _on_account(self, account: str, plan: str = "") -> Iterator[tuple[Lines, Balance, Callable[[Body], Entry]]]:
+    def transaction(self, account: str, plan: str = "") -> Iterator[tuple[Lines, Balance, Callable[[Body], Entry]]]:
+        """All lines, the balance, and a function that adds a line; no line is kept if anything is raised."""
         with self.chain.write_transaction() as lines:
-            if lines is None or (balance := balance_of_account(lines, account)) is None:
-                raise BadInput(NOT_OPEN.format(account=account))
-            yield lines, balance, partial(append_body, lines, account, plan=plan, before=balance)
+            if lines is None or (balance := book.balance_of_account(lines, account)) is None:
+                raise _not_open(account)
+            yield lines, balance, partial(book.append_body, lines, account, plan=plan, before=balance)
+
+
+def _not_open(account: str) -> BadInput:
+    return BadInput(f"Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it.")
 
 
 def _require_not_closed(account: str, balance: Balance) -> None:

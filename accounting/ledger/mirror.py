@@ -44,8 +44,7 @@ from dpsweep.accounting.durable_files import (
     write_json,
 )
 from dpsweep.accounting.errors import LedgerDamaged, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.account import append_body
-from dpsweep.accounting.ledger.bodies import Launched, LedgerIdentity, Mirrored, body_of_kind
+from dpsweep.accounting.ledger.book import Launched, LedgerIdentity, Mirrored, append_body, body_of_kind
 from dpsweep.accounting.validation import (
     DAMAGE,
     exception_as_short_line,

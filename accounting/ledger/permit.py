@@ -46,8 +46,8 @@ from dpsweep.accounting.durable_files import (
 )
 from dpsweep.accounting.errors import ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events.types import DpEvent, NoOpDpEvent, PlanEvent, leaves_with_counts
-from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
-from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
+from dpsweep.accounting.ledger.book import Resumed, Started, read_body
+from dpsweep.accounting.ledger.charges import digest_of_declared_events
 from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, require_text, turn_file_errors_into_refusal
 
 if TYPE_CHECKING:

@@ -12,20 +12,20 @@ from dpsweep.accounting.codec import Delta, Positive, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.types import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import (
+from dpsweep.accounting.ledger.book import (
     DELTA,
     DIVERGENCE,
     EPSILON,
     Addition,
     Amounts,
-    StoredPolicyForm,
+    Policy,
     subtract_decimals_exactly,
 )
 from dpsweep.accounting.validation import number_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenyiFilter(StoredPolicyForm):
+class RenyiFilter(Policy):
     """Composition at one Renyi `order` for plans with a divergence; the rest of the budget is for other charges.
 
     `epsilon` and `delta` are the filter's part of the budget and never change; the rest is for the other charges, and a

@@ -23,8 +23,9 @@ from dpsweep.accounting.chain.hash_chain import Entry, Kind, Lines, entry_from_r
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.durable_files import flush_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.ledger.account import Attempts, Balance, append_body, balance_of_account
-from dpsweep.accounting.ledger.bodies import (
+from dpsweep.accounting.ledger.book import (
+    Attempts,
+    Balance,
     Closed,
     Ended,
     Fingerprint,
@@ -35,6 +36,8 @@ from dpsweep.accounting.ledger.bodies import (
     Restored,
     Spending,
     Started,
+    append_body,
+    balance_of_account,
     body_of_kind,
     read_body,
 )

@@ -17,9 +17,20 @@ from dpsweep.accounting.codec import BESIDE, OMITTED, Amount, Count, Stored, Wor
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.events.types import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Attempts, Balance, Statement
-from dpsweep.accounting.ledger.bodies import Charged, Opened, Raised, read_body
-from dpsweep.accounting.ledger.composition_policy import DELTA, DIVERGENCE, EPSILON, Policy, subtract_decimals_exactly
+from dpsweep.accounting.ledger.book import (
+    DELTA,
+    DIVERGENCE,
+    EPSILON,
+    Attempts,
+    Balance,
+    Charged,
+    Opened,
+    Policy,
+    Raised,
+    Statement,
+    read_body,
+    subtract_decimals_exactly,
+)
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.notation import (
@@ -130,7 +141,7 @@ def guaranteed(policy: Policy, reserved: Mapping[str, Decimal]) -> tuple[float, 
 
 def reserved_amounts(statement: Statement) -> tuple[float, float]:
     """(epsilon, delta) that charges have reserved."""
-    return guaranteed(statement.policy, statement.balance.reserved)
+    return guaranteed(statement.balance.policy, statement.balance.reserved)
 
 
 def remaining_amounts(statement: Statement) -> tuple[float, float]:

@@ -14,8 +14,7 @@ from typing import Any
 from dpsweep.accounting.chain.hash_chain import ROLE, SPENDING, End, Entry, Kind, Lines, entry_from_row, follows_line
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.ledger.account import Balance, append_body
-from dpsweep.accounting.ledger.bodies import Mirrored, Opened, read_body
+from dpsweep.accounting.ledger.book import Balance, Mirrored, Opened, append_body, read_body
 from dpsweep.accounting.ledger.mirror import Mirror, MirroredChain, named_mirrors, own_mirror
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from dpsweep.accounting.codec import shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, worst_of_events
-from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
+from dpsweep.accounting.ledger.book import DELTA, EPSILON, Statement
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
     epsilon_text_rounded_down,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.ledger.statement import remaining_phrase
 from dpsweep.accounting.pricing.alternatives import (
     RequiredNoise,

@@ -9,8 +9,15 @@ from decimal import Decimal
 
 from dpsweep.accounting.codec import shortest_decimal_of_float
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.account import Balance, Statement
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract_decimals_exactly
+from dpsweep.accounting.ledger.book import (
+    DELTA,
+    EPSILON,
+    Addition,
+    Amounts,
+    Balance,
+    Statement,
+    subtract_decimals_exactly,
+)
 from dpsweep.accounting.notation import delta_text_rounded_down, epsilon_text_rounded_down
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT, calibrate_noise, largest_affordable_count
 from dpsweep.accounting.pricing.panel import Panel

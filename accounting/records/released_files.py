@@ -21,7 +21,8 @@ from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.files import refuse_link
-from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.book import Attempts, Released, ReleaseManifest
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
@@ -75,6 +76,26 @@ class ReleasedWinner(Stored):
             files = _digests_by_path(refuse_link(folder))
         canonical = json.dumps([self.salt, files], sort_keys=True, separators=(",", ":"))
         return sha256(DOMAIN.encode() + canonical.encode("ascii")).hexdigest()
+
+
+def record_release(ledger: Ledger, account: str, *, plan: str, winner: Released, manifest: ReleaseManifest) -> None:
+    """Records the winner of a charge, once, and the files of a release of it, unless the last one had them.
+
+    Raises `BadInput`, and records nothing, for no charge of the plan, and if another winner of it was released.
+    """
+    with ledger.transaction(account, plan) as (lines, _, append):
+        own = Attempts(lines.entries(account=account, plan=plan))
+        if {winner.charge, manifest.charge} - {entry.digest for entry in own.charges}:
+            raise BadInput(f"Expected charge={winner.charge} to be a charge of plan {plan} on {account}.")
+        if own.released.get(winner.charge, winner.winner) != winner.winner:
+            raise BadInput(
+                "Expected the winner to be the one that was released before: its charge pays for one winner, and "
+                "this folder has another one."
+            )
+        if winner.charge not in own.released:
+            append(winner)
+        if [body for _, body in own.manifests if body.folder == manifest.folder][-1:] != [manifest]:
+            append(manifest)
 
 
 def _digests_by_path(folder: Path, prefix: str = "") -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
+from dpsweep.accounting.ledger.book import Charged, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.statement import card_part, charged_event
@@ -38,7 +38,7 @@ def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     started, that the release has the winner in the ledger, and that release and export have the files of a manifest
     line. If a secret draw or a sampler determines the runs, there must be no other run.
     """
-    from dpsweep.accounting.ledger.shortfall import require_paid_charges  # scipy: .2 s that `budget` does not need
+    from dpsweep.accounting.ledger.charges import require_paid_charges  # scipy: .2 s that `budget` does not need
 
     with turn_read_errors_into_refusal(f"the sweep in {root}"):
         folder = SweepFolder(root=require_sweep_folder(root))

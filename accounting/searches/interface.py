@@ -24,7 +24,7 @@ from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, no_access
-from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.book import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.card import require_priced_card
 from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial, part_of_records

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dpsweep.accounting.codec import Count
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.book import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult

@@ -20,7 +20,7 @@ from pathlib import Path
 from dpsweep.accounting.codec import Count
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.book import Attempts, Statement
 from dpsweep.accounting.ledger.permit import claim_path
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import StoredChoice

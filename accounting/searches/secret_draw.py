@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import claim_path
 from dpsweep.accounting.records.plan import Plan, Trial

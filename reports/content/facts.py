@@ -10,7 +10,7 @@ from decimal import Decimal
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, mechanisms_with_counts, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Charged, Spending, body_of_kind
+from dpsweep.accounting.ledger.book import Charged, Spending, body_of_kind
 from dpsweep.accounting.ledger.statement import (
     charge_facts,
     charged_event,

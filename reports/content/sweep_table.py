@@ -22,9 +22,9 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import mechanisms_with_counts
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
+from dpsweep.accounting.ledger.charges import require_paid_charges
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.ledger.statement import card_part
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.pricing.panel import Panel

@@ -18,7 +18,7 @@ import pandas as pd
 from dpsweep.accounting.codec import plain
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, write_json
 from dpsweep.accounting.files import refuse_link
-from dpsweep.accounting.ledger.bodies import Spending, body_of_kind
+from dpsweep.accounting.ledger.book import Spending, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_except_line_breaks

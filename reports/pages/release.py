@@ -26,9 +26,9 @@ from filelock import FileLock, Timeout
 from dpsweep.accounting.durable_files import mode_with_group, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.files import refuse_link, remove_stale_temporary_files, require_inside_folder
-from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
+from dpsweep.accounting.ledger.book import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedWinner
+from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedWinner, record_release
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
 from dpsweep.accounting.selection.interface import Disclosure
@@ -162,7 +162,8 @@ def record_release_and_rename_folder(sweep: Sweep, partial: Path, target: Path, 
     """
     charge, _ = sweep.planned_search.charge_digest_and_folder_secret(sweep.account, sweep.winner_id)
     released = ReleasedWinner.of_release(partial)
-    ledger.release(
+    record_release(
+        ledger,
         sweep.plan.account,
         plan=sweep.plan_id,
         winner=Released(charge=charge, winner=released.digest_of_winner_files(partial)),

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.files import READABLE
-from dpsweep.accounting.ledger.bodies import Spending, body_of_kind
+from dpsweep.accounting.ledger.book import Spending, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import setting_text

@@ -194,7 +194,7 @@ def released_claim_of_sweep(
         discloses=DISCLOSES[most_disclosed(sweep.rule.discloses)],
         reserved=bill.reserved,
         budget=bill.budget,
-        policy=sweep.account.policy.name,
+        policy=sweep.account.balance.policy.name,
         upper_bounds=bill.upper_bounds,
         claimed_by=tuple(dict.fromkeys(charge_facts(charge).claimed_by for charge in bill.charges)),
         lines=tuple(lines),

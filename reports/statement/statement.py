@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpsweep.accounting.cautions import caution_sentences, left_out_records_sentence
-from dpsweep.accounting.ledger.bodies import Charged
+from dpsweep.accounting.ledger.book import Charged
 from dpsweep.accounting.ledger.statement import ChargeFacts, charge_facts, paid_attempts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,

@@ -19,9 +19,17 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.bodies import Charged, Restored, Spending, SpentOutside, body_of_kind, read_body
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
+from dpsweep.accounting.ledger.book import (
+    DELTA,
+    EPSILON,
+    Charged,
+    Restored,
+    Spending,
+    SpentOutside,
+    Statement,
+    body_of_kind,
+    read_body,
+)
 from dpsweep.accounting.ledger.statement import charge_facts, charged_event, limit_text, paid_attempts, sharing_sentence
 from dpsweep.accounting.ledger.upkeep import writer_text
 from dpsweep.accounting.notation import (
@@ -104,7 +112,7 @@ def print_account(statement: Statement) -> None:
     if statement.charges:
         terminal.print_table(_table_of_charges(statement))
     terminal.print_table(_table_of_reserved_and_left(statement))
-    print_line(sharing_sentence(statement.policy, statement.budget))
+    print_line(sharing_sentence(statement.balance.policy, statement.budget))
     if (fits := further_runs_that_fit(statement)) is not None:
         print_line(f"Left: {fits}.")
 
@@ -121,8 +129,8 @@ def to_json(statement: Statement) -> dict[str, Any]:
             "unit": budget.unit,
             "closed": statement.balance.closed,
             "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
-            "policy": statement.policy.to_json() | {"name": statement.policy.name},
-            "sharing": sharing_sentence(statement.policy, budget),
+            "policy": statement.balance.policy.to_json() | {"name": statement.balance.policy.name},
+            "sharing": sharing_sentence(statement.balance.policy, budget),
             "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
             "left": {name: float(left) for name, (_, left, _) in amounts.items()},
             "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
@@ -154,7 +162,7 @@ def purpose_of_charge_text(entry: Entry) -> str:
 def _table_of_charges(statement: Statement) -> TerminalTable:
     """A row for every charge: its claim, and its share of the policy's other amounts, which are not claims."""
     table = TerminalTable(box=FRAME, pad_edge=False)
-    others = [name for name in statement.policy.amount_limits(statement.budget) if name not in (EPSILON, DELTA)]
+    others = [name for name in statement.balance.policy.amount_limits(statement.budget) if name not in (EPSILON, DELTA)]
     for column in ("plan", "what for"):
         table.add_column(column)
     for column in (EPSILON, DELTA, *others):

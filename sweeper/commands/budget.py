@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
+from dpsweep.accounting.ledger.book import Policy, Statement, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import named_mirrors
 from dpsweep.accounting.ledger.restoration import restore_ledger
@@ -130,7 +129,7 @@ def charge(arguments: Sequence[str]) -> None:
     )
     statement = _call_or_raise_bad_input(ledger.charge_outside, account, cost, flags["note"].strip())
     _print_statements([statement], arguments)
-    limits = statement.policy.amount_limits(statement.budget)
+    limits = statement.balance.policy.amount_limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
         print_error(
             f"More {' and '.join(over)} is reserved on {account} now than its budget allows; it is recorded all the "
@@ -140,7 +139,7 @@ def charge(arguments: Sequence[str]) -> None:
 
 def verify(arguments: Sequence[str]) -> None:
     """`dpsweep budget verify [FOLDER...]` checks the ledger's chain, and sweep folders against it."""
-    from dpsweep.accounting.ledger.shortfall import require_paid_charges  # scipy: .2 s that no other verb needs
+    from dpsweep.accounting.ledger.charges import require_paid_charges  # scipy: .2 s that no other verb needs
 
     folders = list(map(Path, arguments))
     if rehearsals := [folder for folder in folders if is_rehearsal_folder(folder)]:

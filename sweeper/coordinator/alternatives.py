@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dpsweep.accounting.codec import KIND
 from dpsweep.accounting.errors import BadInput, ExitCode
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.pricing.outlook import rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line, print_lines

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.bodies import Fingerprint
+from dpsweep.accounting.ledger.book import Fingerprint
 from dpsweep.accounting.ledger.data_fingerprint import (
     Content,
     Key,

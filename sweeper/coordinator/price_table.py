@@ -9,7 +9,7 @@ from itertools import chain, repeat
 
 from dpsweep.accounting.cautions import caution_sentences, is_large_delta, left_out_records_sentence
 from dpsweep.accounting.events.build import FINAL
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
     delta_text_rounded_up,

@@ -17,7 +17,7 @@ import yaml
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.ledger.upkeep import writer_text
 from dpsweep.accounting.missing_rights import sentence_on_rights
 from dpsweep.accounting.notation import epsilon_text_rounded_up

@@ -15,8 +15,8 @@ from pathlib import Path
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.bodies import Fingerprint
-from dpsweep.accounting.ledger.data_fingerprint import new_data_message, same_data_elsewhere
+from dpsweep.accounting.ledger.book import Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import new_data_message, record_data, same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import server_lock, verify_entries
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account
@@ -292,7 +292,7 @@ class SweepCoordinator:
         print_errors(*same_data_elsewhere(data, ledger))
         open_account_or_check_budget(priced, ledger)
         print_errors(budget_raised_since_given_message(priced, ledger.statement(plan.account, "")))
-        ledger.record_data(plan.account, data)
+        record_data(ledger, plan.account, data)
         print_errors(recognised)
         return priced if not recognised else replace(priced, plan=replace(plan, notes=(*plan.notes, recognised)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.account import Statement, sealed_charges
+from dpsweep.accounting.ledger.book import Statement, sealed_charges
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.card import SEALED, sealed_charge_of_config

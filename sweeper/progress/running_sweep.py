@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Annotated, Protocol
 
 from dpsweep.accounting.codec import OMITTED, Count, Stored
-from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.ledger.statement import remaining_amounts, reserved_amounts
 from dpsweep.accounting.notation import epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Trial

@@ -24,7 +24,7 @@ from dpsweep.accounting.cautions import require_small_or_accepted_delta
 from dpsweep.accounting.chain.hash_chain import new_nonce
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.book import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import PrivateStore, claim_path
 from dpsweep.accounting.ledger.statement import recorded_budgets, refusal_text, require_recorded_budget

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dpsweep.accounting.ledger.bodies import Ended
+from dpsweep.accounting.ledger.book import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
@@ -69,7 +69,8 @@ class LedgerAttemptLog:
         trials = {trial.id: trial for trial in self.known_runs()}
         attempts = self.ledger.attempts_of_plan(self.search.plan.account, self.search.plan.id)
         ends = []
-        for trial, attempt, resume in attempts.last_sessions():
+        for trial, attempt in attempts.starts:
+            resume = attempts.resumed[trial, attempt]
             if (trial, attempt, resume) in attempts.settled:
                 continue
             last = attempt == attempts.started[trial]

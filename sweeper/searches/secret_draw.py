@@ -27,8 +27,7 @@ from secrets import token_hex
 
 from dpsweep.accounting.chain.hash_chain import Kind, new_nonce
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.bodies import Ended
+from dpsweep.accounting.ledger.book import Ended, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.notation import epsilon_text_rounded_up

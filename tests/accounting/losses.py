@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy
+from dpsweep.accounting.ledger.book import Addition, Policy
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from tests.charges import charge_cost, charge_event
@@ -24,7 +24,7 @@ EVENT = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.1, noise_multip
 
 def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
     one = {"plan": plan, "trials": ["a"], "record": {"reason": "plan"}}
-    if ledger.statement(account).policy == Addition():
+    if ledger.statement(account).balance.policy == Addition():
         return charge_cost(ledger, account, cost=ONE, **one).digest
     return charge_event(ledger, account, event=EVENT, **one).digest
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import ExitCode
-from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.book import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.every_point import EveryPoint

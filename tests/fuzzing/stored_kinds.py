@@ -14,7 +14,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.files import FORMAT
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.bodies import read_body
+from dpsweep.accounting.ledger.book import read_body
 from dpsweep.accounting.ledger.mirror import KnownPlace
 from dpsweep.accounting.ledger.permit import LAUNCH_FILE, RECEIPT_FILE, PrivateStore, Receipt
 from dpsweep.accounting.records.plan import Plan

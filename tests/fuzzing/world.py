@@ -20,7 +20,7 @@ from hydra.types import RunMode
 
 from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.book import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.pricing.priced_plan import PricedPlan

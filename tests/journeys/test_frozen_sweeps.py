@@ -67,7 +67,7 @@ def test_the_ledger_and_its_policies_are_read(frozen_ledger: Ledger) -> None:
     accounts = frozen_ledger.account_names()
     assert {"digits", "mnist_5k", "regression", "visits"} <= set(accounts)
     assert verify_entries(frozen_ledger.chain) == sum(len(frozen_ledger.statement(name).entries) for name in accounts)
-    assert frozen_ledger.statement("mnist_5k").policy.name == "Renyi filter of order 4"
+    assert frozen_ledger.statement("mnist_5k").balance.policy.name == "Renyi filter of order 4"
 
 
 def test_the_sweep_verifies_renders_and_is_released(folder: Path, search: str, frozen_ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from dpsweep.accounting import PlanEvent, Pld, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import DIVERGENCE
+from dpsweep.accounting.ledger.book import DIVERGENCE
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.upkeep import verify_entries

@@ -22,7 +22,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, mechanisms_with_counts
 from dpsweep.accounting.events.types import canonical_text
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Ended
+from dpsweep.accounting.ledger.book import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.book import Attempts
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices

@@ -19,8 +19,9 @@ from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
 from dpsweep.accounting.events.types import BlackBoxDpEvent
 from dpsweep.accounting.events.types import to_json as event_to_json
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import (
+from dpsweep.accounting.ledger.book import (
+    Addition,
+    Balance,
     Charged,
     Ended,
     Fingerprint,
@@ -32,13 +33,14 @@ from dpsweep.accounting.ledger.bodies import (
     body_of_kind,
     read_body,
 )
-from dpsweep.accounting.ledger.composition_policy import Addition
+from dpsweep.accounting.ledger.data_fingerprint import record_data
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.restoration import restore_ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.ledger.statement import charged_event
 from dpsweep.accounting.ledger.upkeep import drop_mirror, name_mirror
+from dpsweep.accounting.records.released_files import record_release
 from tests.charges import charge_cost, charge_event, start_attempts
 from tests.hostile import DEEP, VALUES, places, put
 
@@ -79,7 +81,7 @@ def lives(ledger: Ledger, copy: Path) -> str:
     ledger.open_account("digits", BUDGET, FILTER)
     ledger.open_account("mnist", BUDGET)
     ledger.open_account("public", NO_PROMISE)
-    ledger.record_data("digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
+    record_data(ledger, "digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
     charge_event(ledger, "digits", plan="p", trials=["a", "b"], record=RECORD, event=EVENT, spares=1)
     charge_cost(ledger, "public", plan="u", trials=[], cost=NO_PROMISE)
     with closing(sqlite3.connect(ledger.name)) as source, closing(sqlite3.connect(copy)) as target:
@@ -97,7 +99,7 @@ def lives(ledger: Ledger, copy: Path) -> str:
     ledger.launch("digits", plan="p", nonce="n")
     charge = charge_cost(ledger, "mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
     manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
-    ledger.release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
+    record_release(ledger, "mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
     sealed = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
     charge_cost(ledger, "mnist", plan="s", trials=[], cost=ONE, sealed=sealed)
     ledger.charge_outside("digits", ONE, "a pilot study")

@@ -13,7 +13,7 @@ from threading import Barrier
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.bodies import Fingerprint
+from dpsweep.accounting.ledger.book import Fingerprint
 from dpsweep.accounting.ledger.data_fingerprint import KEY_BYTES, Content, Key
 from tests.waiting import HANGS
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.bodies import Fingerprint
-from dpsweep.accounting.ledger.data_fingerprint import same_data_elsewhere
+from dpsweep.accounting.ledger.book import Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import record_data, same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import MirroredChain, own_mirror
 from dpsweep.accounting.ledger.upkeep import verify_entries
@@ -258,14 +258,14 @@ def test_a_ledger_names_the_other_ledgers_of_this_machine_with_the_same_data(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "a").mkdir()
     first, _ = made(tmp_path / "a" / "one.sqlite")
-    first.record_data("digits", DATA)
+    record_data(first, "digits", DATA)
     assert same_data_elsewhere(DATA, first) == ()
     second = Ledger(tmp_path / "two.sqlite")
     assert "one.sqlite has these data as its account digits: " in "\n".join(same_data_elsewhere(DATA, second))
     assert same_data_elsewhere(replace(DATA, files=("2" * 64,)), second) == ()
     assert same_data_elsewhere(replace(DATA, key_id="1" * 64), second) == ()
     second.open_account("numbers", BUDGET)
-    second.record_data("numbers", DATA)
+    record_data(second, "numbers", DATA)
     assert "two.sqlite has these data as its account numbers: " in "\n".join(same_data_elsewhere(DATA, first))
     mirror = own_mirror(first.chain.identity()).path
     for content in ('["torn', "[1]\n"):

@@ -11,9 +11,8 @@ from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.bodies import Ended, Fingerprint
-from dpsweep.accounting.ledger.composition_policy import Addition
-from dpsweep.accounting.ledger.data_fingerprint import Content, Key, new_data_message
+from dpsweep.accounting.ledger.book import Addition, Ended, Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import Content, Key, new_data_message, record_data
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.statement import recorded_budgets, refusal_text, remaining_amounts, reserved_amounts
@@ -250,27 +249,27 @@ def of(*contents: bytes, key: Key = KEY) -> Fingerprint:
 
 def test_data_are_recognised_under_another_name(ledger: Ledger) -> None:
     ledger.open_account("other", BUDGET)
-    ledger.record_data("digits", of(b"one", b"two"))
-    ledger.record_data("digits", of(b"two", b"one"))
+    record_data(ledger, "digits", of(b"one", b"two"))
+    record_data(ledger, "digits", of(b"two", b"one"))
     assert verify_entries(ledger.chain) == 3, "what is known is not written again"
     for same_or_shared in (of(b"one", b"two"), of(b"two", b"three")):
         with pytest.raises(BadInput, match="known as the data of the account digits, and a new name gives no new"):
             new_data_message(same_or_shared, "other", ledger)
         with pytest.raises(BadInput, match="name=other to be digits"):
-            ledger.record_data("other", same_or_shared)
+            record_data(ledger, "other", same_or_shared)
     assert new_data_message(of(b"three"), "other", ledger) == ""
-    ledger.record_data("other", of(b"three"))
+    record_data(ledger, "other", of(b"three"))
     assert "not those that were charged before" in new_data_message(of(b"one", b"four"), "digits", ledger)
-    ledger.record_data("digits", of(b"one", b"four"))
+    record_data(ledger, "digits", of(b"one", b"four"))
     assert new_data_message(of(b"one", b"four"), "digits", ledger) == ""
     with pytest.raises(BadInput, match="name=digits to be other"):
-        ledger.record_data("digits", of(b"one", b"three"))
+        record_data(ledger, "digits", of(b"one", b"three"))
     assert verify_entries(ledger.chain) == 5
 
 
 def test_another_key_is_said_instead_of_every_data_set_looking_new(ledger: Ledger) -> None:
     ledger.open_account("other", BUDGET)
-    ledger.record_data("digits", of(b"one"))
+    record_data(ledger, "digits", of(b"one"))
     for account in ("digits", "other"):
         with pytest.raises(BadInput, match=r"it is another one\. Put back a copy of it"):
             new_data_message(of(b"one", key=OTHER_KEY), account, ledger)

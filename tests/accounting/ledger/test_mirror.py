@@ -16,12 +16,13 @@ from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import restoration
-from dpsweep.accounting.ledger.bodies import Ended, Fingerprint, Released, ReleaseManifest
-from dpsweep.accounting.ledger.data_fingerprint import known_data
+from dpsweep.accounting.ledger.book import Ended, Fingerprint, Released, ReleaseManifest
+from dpsweep.accounting.ledger.data_fingerprint import known_data, record_data
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror, named_mirrors, own_mirror
 from dpsweep.accounting.ledger.restoration import restore_ledger
 from dpsweep.accounting.ledger.upkeep import drop_mirror, name_mirror, verify_entries
+from dpsweep.accounting.records.released_files import record_release
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, FILTER, HIGHER, LOSSES, ONE, Loss, charge, lived, reserved
 from tests.charges import charge_cost, start_attempts
@@ -60,12 +61,12 @@ def pay(ledger: Ledger, plan: str) -> str:
 def release(ledger: Ledger) -> None:
     charge = ledger.attempts_of_plan("digits", "p").charges[0].digest
     files = ReleaseManifest(charge=charge, folder="release", manifest="m" * 64)
-    ledger.release("digits", plan="p", winner=Released(charge=charge, winner="w" * 64), manifest=files)
+    record_release(ledger, "digits", plan="p", winner=Released(charge=charge, winner="w" * 64), manifest=files)
 
 
 STEPS: dict[str, Callable[[Ledger], object]] = {
     "raise": lambda ledger: ledger.raise_budget("digits", HIGHER),
-    "data": lambda ledger: ledger.record_data("digits", DATA),
+    "data": lambda ledger: record_data(ledger, "digits", DATA),
     "charge": lambda ledger: pay(ledger, "q"),
     "outside": lambda ledger: ledger.charge_outside("digits", ONE, "elsewhere"),
     "start": lambda ledger: start_attempts(ledger, "digits", plan="p", trials=["b"]),
@@ -353,7 +354,7 @@ def forked(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Le
     shutil.copy(path, tmp_path / "copy.sqlite")
     ledger.launch("digits", plan="p", nonce="n" * 32)
     start_attempts(ledger, "digits", plan="p", trials=["b"])
-    ledger.record_data("digits", DATA)
+    record_data(ledger, "digits", DATA)
     ledger.raise_budget("digits", HIGHER)
     ledger.open_account("mnist", BUDGET)
     charge(ledger, "m", "mnist")

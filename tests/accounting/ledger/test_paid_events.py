@@ -11,8 +11,7 @@ import pytest
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, gaussian, no_access, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import append_body
-from dpsweep.accounting.ledger.bodies import Started
+from dpsweep.accounting.ledger.book import Started, append_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.records.plan import priced_events_of_runs

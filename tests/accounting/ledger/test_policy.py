@@ -27,13 +27,14 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Charged, Opened
-from dpsweep.accounting.ledger.composition_policy import (
+from dpsweep.accounting.ledger.book import (
     DELTA,
     DIVERGENCE,
     EPSILON,
     Addition,
+    Balance,
+    Charged,
+    Opened,
     Policy,
     policy_from_config,
 )
@@ -314,8 +315,8 @@ def test_nothing_but_a_policy_is_called(tmp_path: Path) -> None:
     """A ledger that several people write to must not make another one's machine run anything."""
     for target, parameters in (
         ("os.mkdir", {"path": str(tmp_path / "made")}),
-        ("dpsweep.accounting.ledger.composition_policy.add_decimals_exactly", {"amount": 1.0}),
-        ("dpsweep.accounting.ledger.composition_policy.Policy", {}),
+        ("dpsweep.accounting.ledger.book.subtract_decimals_exactly", {"amount": 1.0}),
+        ("dpsweep.accounting.ledger.book.Policy", {}),
         ("dpsweep.accounting.guarantee.Guarantee", {"epsilon": 1.0, "delta": 0.0}),
         ("dpsweep.accounting.ledger.renyi_filter.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),
         ("nosuch.Thing", {}),

@@ -18,13 +18,10 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, BudgetRefused, LedgerDamaged, UnderCharged
 from dpsweep.accounting.events.build import PlanEvent, gaussian, noisy_table, non_private, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger import shortfall
-from dpsweep.accounting.ledger.account import append_body
-from dpsweep.accounting.ledger.bodies import Charged, read_body
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy
+from dpsweep.accounting.ledger.book import Addition, Charged, Policy, append_body, read_body
+from dpsweep.accounting.ledger.charges import require_paid_charges
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
-from dpsweep.accounting.ledger.shortfall import require_paid_charges
 from dpsweep.accounting.ledger.statement import charged_event
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.pricing.panel import Panel, Quote
@@ -200,10 +197,9 @@ def test_what_a_later_version_prices_higher_is_under_charged_until_it_is_taken(
     charge_another = partial(charge, ledger, {"kind": "composition"}, [OTHER], plan="q")
     monkeypatch.setattr(upper_bounds, "PRICES", PRICES + 1)
     known = upper_bound(RUN, 1e-5, BUDGET.adjacency)
-    monkeypatch.setattr(shortfall, "PRICES", PRICES + 1)
     assert require_paid_charges(ledger.statement("digits")) == 1
     for later, held in ((known * (1 + 1e-7), True), (0.9 * known, True), (known + 0.25, False)):
-        monkeypatch.setattr(shortfall, "upper_bound", lambda *_, later=later: later)
+        monkeypatch.setattr(upper_bounds, "upper_bound", lambda *_, later=later: later)
         if held:
             assert require_paid_charges(ledger.statement("digits")) == 1
     with pytest.raises(UnderCharged, match=r"under-charged by epsilon 0\.25") as late:
@@ -217,6 +213,7 @@ def test_what_a_later_version_prices_higher_is_under_charged_until_it_is_taken(
     assert len(ledger.statement("digits").charges) == 2, "the account waits"
     ledger.charge_outside("digits", Guarantee(epsilon=0.05, delta=0.0), note)
     assert require_paid_charges(ledger.statement("digits")) == 1
+    monkeypatch.setattr(upper_bounds, "upper_bound", upper_bound)
     charge_another()
 
 
@@ -226,7 +223,7 @@ def test_a_filter_that_lacks_divergence_is_paid_the_whole_price(
     ledger = Ledger(tmp_path / "other.sqlite")
     ledger.open_account("digits", BUDGET, FILTER)
     charge_event(ledger, "digits", plan="p", trials=["a"], event=RUN)
-    monkeypatch.setattr(shortfall, "PRICES", PRICES + 1)
+    monkeypatch.setattr(upper_bounds, "PRICES", PRICES + 1)
     known = RenyiFilter.divergence
     monkeypatch.setattr(RenyiFilter, "divergence", lambda *asked: 2 * known(*asked))
     with pytest.raises(UnderCharged) as late:

@@ -9,8 +9,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import sealed_charges
-from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
+from dpsweep.accounting.ledger.book import Charged, body_of_kind, sealed_charges
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
 from dpsweep.accounting.ledger.statement import card_part

@@ -12,9 +12,9 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
+from dpsweep.accounting.ledger.book import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
+from dpsweep.accounting.records.released_files import ReleasedWinner, record_release, verify_release_files_and_describe
 from tests.charges import charge_cost
 
 FILES = {"report.html": "epsilon 2.9", "price.json": "{}", "sub/page.html": "more"}
@@ -45,7 +45,7 @@ def digest(folder: Path) -> str:
 def publish(ledger: Ledger, folder: Path, winner: str = "w") -> None:
     charge = ledger.attempts_of_plan("digits", "p").charges[0].digest
     manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=digest(folder))
-    ledger.release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
+    record_release(ledger, "digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
 
 
 def verified(ledger: Ledger, folder: Path) -> str:
@@ -163,5 +163,5 @@ def test_a_release_is_one_of_a_charge_of_its_plan(ledger: Ledger) -> None:
     for charge in ("c" * 64, other, start):
         manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
         with pytest.raises(BadInput, match="to be a charge of plan p on digits"):
-            ledger.release("digits", plan="p", winner=Released(charge=charge, winner="w"), manifest=manifest)
+            record_release(ledger, "digits", plan="p", winner=Released(charge=charge, winner="w"), manifest=manifest)
     assert not ledger.attempts_of_plan("digits", "p").released

@@ -15,8 +15,7 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.composition_policy import Addition, policies
+from dpsweep.accounting.ledger.book import Addition, Balance, policies
 from dpsweep.accounting.records.plan import Plan, Proposed, Trial
 from dpsweep.accounting.selection.rules import RULES, Composition, rule_from_config
 from dpsweep.accounting.stored_names import tags
@@ -162,7 +161,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
     ("part", "node"),
     [
         ("trainer", {"_target_": "dpsweep.trainers.methods.dpsgd.NoSuch"}),
-        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.add_decimals_exactly"}),
+        ("trainer", {"_target_": "dpsweep.accounting.ledger.book.subtract_decimals_exactly"}),
         ("trainer", {"kind": "poisson"}),
         ("trainer", {"kind": "nosuch"}),
         ("trainer", {"kind": 3}),

@@ -17,7 +17,7 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
+from dpsweep.accounting.ledger.book import Charged, body_of_kind
 from dpsweep.accounting.ledger.statement import charged_event, reserved_amounts
 from dpsweep.accounting.pricing.price import proven_gaussian_mu
 from dpsweep.accounting.records.trial_result import TrialResult

@@ -15,7 +15,7 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent, best_of_tries, compose, gaussian, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy
+from dpsweep.accounting.ledger.book import Addition, Policy
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.statement import remaining_amounts, reserved_amounts
@@ -158,7 +158,7 @@ def test_an_account_is_opened_once_with_its_policy_for_ever(say: Say, ledger: Le
     shown = say("open", "dataset=digits", *RENYI)
     assert "share epsilon 20 and one delta 9e-5" in shown
     statement = ledger.statement("digits")
-    assert statement.policy == FILTER
+    assert statement.balance.policy == FILTER
     assert statement.budget == BUDGET
     before = entries(ledger)
     with pytest.raises(BadInput, match="to be new"):
@@ -166,7 +166,7 @@ def test_an_account_is_opened_once_with_its_policy_for_ever(say: Say, ledger: Le
     assert entries(ledger) == before
     say("open", "dataset=mnist", "budget.epsilon=3", "budget.delta=1e-6")
     assert ledger.statement("mnist").budget == Guarantee(epsilon=3.0, delta=1e-6)
-    assert ledger.statement("mnist").policy == Addition()
+    assert ledger.statement("mnist").balance.policy == Addition()
 
 
 def test_a_table_of_ones_own_is_opened_and_then_called_by_its_name(say: Say, ledger: Ledger) -> None:

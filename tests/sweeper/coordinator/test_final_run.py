@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import are_same_events, no_access
-from dpsweep.accounting.ledger.bodies import Charged, body_of_kind
+from dpsweep.accounting.ledger.book import Charged, body_of_kind
 from dpsweep.accounting.ledger.statement import charge_facts, charged_event
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.open_search import OpenSearch

@@ -13,8 +13,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Fingerprint
-from dpsweep.accounting.ledger.data_fingerprint import Content, Key, known_data, new_data_message
+from dpsweep.accounting.ledger.book import Fingerprint
+from dpsweep.accounting.ledger.data_fingerprint import Content, Key, known_data, new_data_message, record_data
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
@@ -74,7 +74,7 @@ def visits(key: Path, ledger: Ledger, tmp_path: Path, compose_priced: Compose) -
     write_visits(tmp_path)
     plan = compose_priced([*TABLE, "dataset.name=visits"]).plan
     ledger.open_account("visits", BUDGET)
-    ledger.record_data("visits", keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path), ledger))
+    record_data(ledger, "visits", keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path), ledger))
     return plan
 
 
@@ -131,7 +131,7 @@ def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp
         for name in ("images.gz", "images")
     )
     ledger.open_account("mnist", BUDGET)
-    ledger.record_data("mnist", packed)
+    record_data(ledger, "mnist", packed)
     assert new_data_message(plain, "mnist", ledger) == ""
     with pytest.raises(BadInput, match="to be mnist"):
         new_data_message(plain, "my_mnist", ledger)

@@ -122,7 +122,7 @@ def test_trials_come_back_through_every_launcher(
     plan = Plan.read(folder.plan_path)
     attempts = ledger.statement(plan.account, plan.id).attempts_of_plan(plan.id)
     assert [attempts.started[trial.id] for trial in plan.trials] == [1, 1]
-    assert set(attempts.last_sessions()) <= attempts.settled.keys()
+    assert {(*one, attempts.resumed[one]) for one in attempts.starts} <= attempts.settled.keys()
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
     statement = ledger.statement(plan.account, plan.id)
     assert len(statement.charges) == 1
     attempts = statement.attempts_of_plan(plan.id)
-    assert {one[0] for one in attempts.last_sessions() if one not in attempts.settled} <= {
+    assert {one[0] for one in attempts.starts if (*one, attempts.resumed[one]) not in attempts.settled} <= {
         trial.id for trial in plan.trials if not (folder.trial_folder(trial.id) / "claim-1").exists()
     }
 

@@ -9,8 +9,7 @@ import pytest
 
 from dpsweep.accounting.errors import BudgetRefused
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.composition_policy import Addition, Policy
+from dpsweep.accounting.ledger.book import Addition, Policy, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.pricing.alternatives import (
@@ -131,7 +130,7 @@ def test_other_rules_are_offered_if_the_ledger_would_take_them(
         if offer.quote is not None and offer.rule != priced.rule:
             account = ledger.statement("digits")
             event = offer.rule.event(priced.plan.priced_events)
-            amounts = account.policy.amounts_of_charge(offer.quote.guarantee, event)
+            amounts = account.balance.policy.amounts_of_charge(offer.quote.guarantee, event)
             takes = account.balance.has_room(amounts)
             assert (offer.label in found) is takes
     assert found

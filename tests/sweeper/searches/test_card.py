@@ -13,7 +13,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
 from dpsweep.accounting.events.build import gaussian
-from dpsweep.accounting.ledger.account import sealed_charges
+from dpsweep.accounting.ledger.book import sealed_charges
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.pricing.priced_plan import PricedPlan

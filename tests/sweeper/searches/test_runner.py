@@ -247,7 +247,9 @@ def test_a_refusal_stops_the_sweep_after_its_neighbours_are_settled(sweep: Sweep
     with pytest.raises(ContractBroken, match="refused its block, which stays charged: edited"):
         sweep.start(refuses)
     attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts_of_plan(sweep.plan.id)
-    assert {one[0] for one in attempts.last_sessions() if one not in attempts.settled} == {sweep.plan.trials[2].id}
+    assert {one[0] for one in attempts.starts if (*one, attempts.resumed[one]) not in attempts.settled} == {
+        sweep.plan.trials[2].id
+    }
 
 
 def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep) -> None:

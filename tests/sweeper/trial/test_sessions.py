@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import are_same_events, from_json
-from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
+from dpsweep.accounting.ledger.charges import digest_of_declared_events
 from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, TrialPlace
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial

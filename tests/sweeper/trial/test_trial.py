@@ -27,7 +27,7 @@ from dpsweep.accounting.events.build import (
     repeat,
     with_rounded_noise,
 )
-from dpsweep.accounting.ledger.paid_events import digest_of_declared_events
+from dpsweep.accounting.ledger.charges import digest_of_declared_events
 from dpsweep.accounting.ledger.permit import Receipt, claim_path, read_checkpoint_file
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
