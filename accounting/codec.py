@@ -5,7 +5,7 @@ identities are hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an 
 `tuple[X, ...]` or `Mapping[str, X]`, another dataclass, or one of several `Tagged` ones: a union, or their common base
 class. `Annotated[X, ...]` adds to a type:
 
-* a check (`accounting/validation.py`), of each value that anybody makes and each item of a tuple or mapping, but None;
+* a check (`accounting/py`), of each value that anybody makes and each item of a tuple or mapping, but None;
 * `Read`, for a value that is read in another way;
 * `OMITTED`, for a field that is left out at its default: one that a class gains later changes no earlier form;
 * `BESIDE`, for a field whose own keys lie beside those of the others: it is given what they leave.
@@ -23,13 +23,100 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import cache, cached_property, partial
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from dpsweep.accounting import validation
-from dpsweep.accounting.errors import BadInput, DpsweepError
-from dpsweep.accounting.validation import Check, require_json_object
+from dpsweep.accounting.errors import DAMAGE, BadInput, DpsweepError, exception_as_short_line
+
+Check = Callable[[str, Any], Any]
+
+
+def require_real(name: str, value: object) -> float:
+    """A real number, possibly infinity or nan; a number beyond all floats becomes infinity, whatever its sign."""
+    if type(value) is float:  # the abstract check takes as long as the rest, and a plan makes a hundred thousand
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"Expected {name}={value!r} to be a number.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def number_in(interval: str) -> Check:
+    """A check that a number lies in an interval, as infinity may, and nan never; it returns the number in its own type.
+
+    >>> number_in("(0, 1]")("share", 1.5)
+    Traceback (most recent call last):
+    ValueError: Expected 0 < share=1.5 <= 1.
+    """
+    low, high = map(float, interval[1:-1].split(","))
+    least, most = interval[0] == "[", interval[-1] == "]"
+    before = "" if high == math.inf else f"{low:g} {'<=' if least else '<'} "
+    after = f"{'>=' if least else '>'} {low:g}" if high == math.inf else f"{'<=' if most else '<'} {high:g}"
+
+    def check(name: str, value: object) -> Any:
+        number = require_real(name, value)
+        if low < number < high or (least and number == low) or (most and number == high):
+            return value
+        if math.isfinite(number) or interval.endswith("inf]"):
+            raise ValueError(f"Expected {before}{name}={value} {after}.")
+        raise ValueError(f"Expected {name}={value} to be finite.")
+
+    return check
+
+
+require_finite_number = number_in("(-inf, inf)")
+positive = number_in("(0, inf)")
+non_negative = number_in("[0, inf)")
+bound = number_in("[0, inf]")
+fraction = number_in("(0, 1)")
+below_one = number_in("[0, 1)")
+probability = number_in("[0, 1]")
+share = number_in("(0, 1]")
+
+
+def is_integer_at_least(value: object, least: int) -> bool:
+    """Whether a value is an integer of at least `least`, for messages that say more than a check's."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def require_integer(name: str, value: object) -> Any:
+    """An integer."""
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise TypeError(f"Expected {name}={value!r} to be an integer.")
+    return value
+
+
+def positive_int(name: str, value: object) -> None:
+    """An integer, 1 or above."""
+    if require_integer(name, value) < 1:
+        raise ValueError(f"Expected {name}={value} >= 1.")
+
+
+def count(name: str, value: object) -> None:
+    """An integer, 0 or above."""
+    if require_integer(name, value) < 0:
+        raise ValueError(f"Expected {name}={value} >= 0.")
+
+
+def value_of(kind: type, noun: str) -> Check:
+    """A check that a value is of a type, which returns the value."""
+
+    def check(name: str, value: object) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(f"Expected {name}={value!r} to be {noun}.")
+        return value
+
+    return check
+
+
+require_text = value_of(str, "text")
+require_list = value_of(list, "a list")
+require_bool = value_of(bool, "true or false")
+require_json_object = value_of(Mapping, "an object")
 
 Value = TypeVar("Value")
 
@@ -161,8 +248,8 @@ def parse_json_file_or_none(
         return read(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, *validation.DAMAGE) as cause:
-        got = validation.exception_as_short_line(cause)
+    except (OSError, *DAMAGE) as cause:
+        got = exception_as_short_line(cause)
         raise error(f"Expected {path} to be whole and readable, got {got}.") from cause
 
 
@@ -223,7 +310,7 @@ def _reader(annotation: Any) -> Check:
         return lambda name, form: None if form is None and NoneType in arguments else one(name, form)
     if origin is tuple:
         one = _reader(arguments[0] if arguments else Literal[()])
-        return lambda name, form: tuple(one(name, item) for item in validation.require_list(name, form))
+        return lambda name, form: tuple(one(name, item) for item in require_list(name, form))
     if origin is Mapping:
         one = _reader(arguments[1])
         return lambda name, form: {key: one(name, item) for key, item in require_json_object(name, form).items()}
@@ -265,19 +352,19 @@ def require_nonnegative_amount(name: str, value: object) -> Decimal:
 
 _READERS: Mapping[Any, Check] = {
     Any: lambda name, form: form,
-    int: validation.require_integer,
-    float: validation.require_finite_number,
-    str: validation.require_text,
-    bool: validation.require_bool,
+    int: require_integer,
+    float: require_finite_number,
+    str: require_text,
+    bool: require_bool,
     Decimal: require_nonnegative_amount,
 }
 
-Count = Annotated[int, validation.count]
-PositiveInt = Annotated[int, validation.positive_int]
-Amount = Annotated[float, validation.bound, Read(read=lambda name, form: float(require_nonnegative_amount(name, form)))]
-Share = Annotated[float, validation.share]
-Fraction = Annotated[float, validation.fraction]
-Delta = Annotated[float, validation.fraction]
-NonNegative = Annotated[float, validation.non_negative]
-Positive = Annotated[float, validation.positive]
+Count = Annotated[int, count]
+PositiveInt = Annotated[int, positive_int]
+Amount = Annotated[float, bound, Read(read=lambda name, form: float(require_nonnegative_amount(name, form)))]
+Share = Annotated[float, share]
+Fraction = Annotated[float, fraction]
+Delta = Annotated[float, fraction]
+NonNegative = Annotated[float, non_negative]
+Positive = Annotated[float, positive]
 Words = Annotated[Mapping[str, Any], Read(read=require_json_object)]  # any values by name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -32,10 +34,6 @@ class BadInput(DpsweepError, ValueError):
     """The request cannot be read or makes no sense; nothing was charged."""
 
     exit_code = ExitCode.BAD_INPUT
-
-
-class BadInputInLines(BadInput):
-    """A request that lacks several values, one a line; whoever raises it has escaped the words of others in it."""
 
 
 class LedgerOpenedMeanwhile(BadInput):
@@ -79,18 +77,6 @@ class AccountantsDisagree(DpsweepError):
     """Two upper bounds contradict each other, so neither is reported."""
 
 
-class ClaimFails(DpsweepError):
-    """A claim of a release is below what its event costs, or its files contradict each other."""
-
-    exit_code = ExitCode.CLAIM_FAILS
-
-
-class ClaimNotRecomputed(DpsweepError):
-    """Nothing of a release fails, and its other pages were not compared, or a part was not recomputed."""
-
-    exit_code = ExitCode.NOT_RECOMPUTED
-
-
 class UnderCharged(DpsweepError):
     """This version prices what an earlier one charged at more; the difference is to be taken."""
 
@@ -101,3 +87,43 @@ class LedgerDamaged(DpsweepError):
     """The chain of the ledger does not verify; nothing is charged on it."""
 
     exit_code = ExitCode.LEDGER_DAMAGED
+
+
+# What reading raises for a value that is missing, of another type, out of bounds, or nested too deeply.
+DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+def exception_as_short_line(cause: BaseException) -> str:
+    """An exception as one line of limited length."""
+    reason = cause.strerror if isinstance(cause, OSError) else None
+    text = " ".join((reason or f"{type(cause).__name__}({cause})").split())
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+@contextmanager
+def turn_read_errors_into_refusal(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None]:
+    """Turns errors of reading into one sentence that names the thing read; also a decorator.
+
+    >>> with turn_read_errors_into_refusal("draw.json"):
+    ...     {}["tries"]
+    Traceback (most recent call last):
+    dpsweep.accounting.errors.BadInput: Expected draw.json to be as dpsweep wrote it, got KeyError('tries').
+    """
+    try:
+        yield
+    except DpsweepError:
+        raise
+    except DAMAGE as cause:
+        raise error(f"Expected {what} to be as dpsweep wrote it, got {exception_as_short_line(cause)}.") from cause
+
+
+@contextmanager
+def turn_file_errors_into_refusal(error: type[DpsweepError], what: str, way_out: str = "") -> Iterator[None]:
+    """Turns an `OSError` into one sentence: what cannot be done, why, and a way out.
+
+    The command line adds whose a file is that this user may not use (`accounting/missing_rights.py`).
+    """
+    try:
+        yield
+    except OSError as cause:
+        raise error(f"{what}: {cause.strerror or cause}{way_out}.") from cause

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from dpsweep.accounting.codec import Amount, Stored
-from dpsweep.accounting.validation import below_one
+from dpsweep.accounting.codec import Amount, Stored, below_one
 
 
 class Adjacency(StrEnum):

@@ -15,11 +15,17 @@ import sys
 import textwrap
 from typing import TextIO
 
+from dpsweep.accounting.errors import BadInput
+
 _INVISIBLE = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
 _IN_A_LINE = re.compile(rf"[\x00-\x1f{_INVISIBLE}]")
 _FIRST_COLUMNS = re.compile(r" +(\S+ {2,}(?=\S))?")
 _LONG_WORD = re.compile(r"(\S{200})\S{4000,}")  # a path has at most 4096 characters
 _IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")
+
+
+class BadInputInLines(BadInput):
+    """A request that lacks several values, one a line; whoever raises it has escaped the words of others in it."""
 
 
 def escape_invisible_characters(text: object) -> str:

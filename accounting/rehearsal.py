@@ -20,13 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpsweep.accounting.durable_files import write_json
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import DAMAGE, BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import HOME_VARIABLE
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
-from dpsweep.accounting.validation import DAMAGE
 
 GENERATED = "generated"
 """The tag of generated records."""

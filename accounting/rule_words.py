@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from dpsweep.accounting import validation
+from dpsweep.accounting import codec
 from dpsweep.accounting.events.trial_counts import EachPoint
 from dpsweep.accounting.events.types import PlanEvent, SelectionDpEvent
 from dpsweep.accounting.notation import text_with_all_digits
@@ -43,8 +43,8 @@ def chance_of_best(rule: SelectionRule, n_points: int, share: float) -> float:
     """
     from dpsweep.accounting.lower_bounds.selection_attack import chance_to_draw_best_share
 
-    validation.positive_int("n_points", n_points)
-    validation.share("share", share)
+    codec.positive_int("n_points", n_points)
+    codec.share("share", share)
     event = rule.search_event(n_points)
     if event is None or isinstance(event.tries, EachPoint):
         return 1.0

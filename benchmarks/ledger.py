@@ -28,8 +28,7 @@ from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.script import start
 
-from dpsweep.accounting.chain.hash_chain import End, new_row_with_time
-from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.chain.hash_chain import Chain, End, new_row_with_time
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.book import Balance, Charged

@@ -25,7 +25,6 @@ ROOMS = (
     "accounting/missing_rights",
     "accounting/durable_files",
     "accounting/printing",
-    "accounting/validation",
     "accounting/files",
     "accounting/codec",
     "accounting/stored_names",

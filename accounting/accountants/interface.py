@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dpsweep.accounting.codec import fraction
 from dpsweep.accounting.events import types as events
 from dpsweep.accounting.events.types import DpEvent, Leaves, SelectionDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.privacy_profiles import rounded_up
-from dpsweep.accounting.validation import fraction
 
 EpsilonAt = Callable[[DpEvent, float], float]  # an upper bound on a mechanism's epsilon at a delta
 Theorem = Callable[[Any, float, EpsilonAt], float]

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from dpsweep.accounting.codec import Amount, Count, Stored, check_fields
-from dpsweep.accounting.durable_files import write_json
-from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
-from dpsweep.accounting.validation import (
+from dpsweep.accounting.codec import (
+    Amount,
+    Count,
+    Stored,
+    check_fields,
     fraction,
     non_negative,
     probability,
     require_finite_number,
-    turn_read_errors_into_refusal,
 )
+from dpsweep.accounting.durable_files import write_json
+from dpsweep.accounting.errors import turn_read_errors_into_refusal
+from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
 
 FALSE_ALARM = 1e-6
 """The probability that an audit contradicts a right program."""

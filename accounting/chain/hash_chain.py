@@ -1,34 +1,65 @@
 """The entries of a ledger in a hash chain: each line holds the hash of the line before, so a change of one is detected.
 
-Every line is checked against its hash when it is read. The first line holds in the place of an earlier hash the
-ledger's **identity**: 128 random bits, by which mirrors and private stores know the ledger wherever it lies. Lines cut
-from the end, or another chain in its place, are detected by the mirrors (`accounting/ledger/mirror.py`). A person with
-write access to the database and the mirrors, who computes a new chain from the start, is not stopped.
+The first line holds in the place of an earlier hash the ledger's **identity**: 128 random bits, by which mirrors and
+private stores know the ledger wherever it lies. Lines cut from the end, or another chain in its place, are detected by
+the mirrors (`accounting/ledger/mirror.py`). A person with write access to the database and the mirrors, who computes a
+new chain from the start, is not stopped. The lines lie in a SQLite file, or in a PostgreSQL database that several
+machines use. Invariants:
 
-A change of the digest raises `SCHEMA` in `accounting/chain/storage.py`.
+* Every line is checked against its hash when it is read.
+* Writers work one after the other: what one has read does not change before it commits. SQLite takes the write lock
+  before the first read; PostgreSQL an advisory lock, which a trigger takes for whoever adds a line in another way.
+* A commit is on the disk when it returns. If its answer was lost, a charge may be there that nothing runs on, but
+  nothing runs without a charge.
+* Triggers refuse UPDATE, DELETE, TRUNCATE, and an insertion anywhere but at the end. The table's owner can remove the
+  triggers; a PostgreSQL role with only `SELECT, INSERT ON entries` and `SELECT ON schema` cannot, and needs no more.
+* The writer of a line on a server is the role that logged in: a trigger refuses any other name from a role that does
+  not own the table. In a file it is what the writer's process says of itself.
+* An unknown version of the schema is refused; a change of the digest is a new one. No message contains a password.
 """
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
 import math
-import os
 import re
 import secrets
-import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from dpsweep.accounting.chain.sqlite_file import SqliteFile, SqliteSession
 from dpsweep.accounting.codec import Count, Stored
-from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.validation import exception_as_short_line
+from dpsweep.accounting.errors import LedgerDamaged, exception_as_short_line
+
+if TYPE_CHECKING:
+    from dpsweep.accounting.chain.postgres_server import PostgresServer, PostgresSession
+
+SCHEMA = 3
+Row = Mapping[str, Any]
+IDENTITY = re.compile(r"[0-9a-f]{32,64}")
+PAGE, MOST_LINES = 2000, 2**63 - 1  # lines read at once; the largest number that both databases can compare with
+_HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who", "at")
+COLUMNS = (*_HASHED, "digest")  # `seq` is a number, the others are text; `body` and `balance` are JSON
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM entries"
+_INSERT = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+_LAST = "ORDER BY seq DESC LIMIT 1"
+_VERSION = "SELECT version FROM schema"
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL PRIMARY KEY)",
+    "CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, "
+    f"{', '.join(f'{name} TEXT NOT NULL' for name in COLUMNS if name != 'seq')})",
+    "CREATE INDEX IF NOT EXISTS entries_by_plan ON entries (account, plan, seq)",
+    "CREATE INDEX IF NOT EXISTS entries_by_account ON entries (account, seq)",
+    "CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (kind, seq)",
+)
 
 
 class Kind(StrEnum):
@@ -71,18 +102,6 @@ class Entry:
     parsed: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)  # by `book.py`, once
 
 
-ROLE = "role "  # a line's writer that a server vouches for; what a process says of itself begins otherwise
-IDENTITY = re.compile(r"[0-9a-f]{32,64}")
-PAGE, MOST_LINES = 2000, 2**63 - 1  # lines read at once; the largest number that both databases can compare with
-KEPT = 2**14  # lines that a process keeps as it read them, about 40 MB: a plan of many trials is hashed once
-_HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who", "at")
-COLUMNS = (*_HASHED, "digest")  # `seq` is a number, the others are text; `body` and `balance` are JSON
-_SELECT = f"SELECT {', '.join(COLUMNS)} FROM entries"
-_INSERT = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
-_LAST = "ORDER BY seq DESC LIMIT 1"
-Row = Mapping[str, Any]
-
-
 @dataclass(frozen=True, kw_only=True)
 class End(Stored):
     """The end of a chain: its number of lines, and the digest of its last line, zeros without a line."""
@@ -91,20 +110,81 @@ class End(Stored):
     head: str = "0" * 64
 
 
-class Connection(Protocol):
-    """A connection to the database with the lines, within one transaction."""
+class Chain:
+    """The hash chain in a `file` (a path), or in a database (a `postgresql+psycopg://` address), which has none."""
 
-    def run(self, statement: str, **values: str | float) -> Sequence[Row]:
-        """Runs a statement with its values (`:name`) and returns the rows."""
+    def __init__(self, place: str | Path) -> None:
+        self.database: SqliteFile | PostgresServer
+        if "://" in str(place):
+            from dpsweep.accounting.chain.postgres_server import PostgresServer
 
-    def writer_role(self) -> str | None:
-        """The role that the server knows this connection by, whatever it says of itself; None for a file."""
+            self.database = PostgresServer(str(place))
+        else:
+            self.database = SqliteFile(place)
+        self.file: Path | None = self.database.file
+        self.name = self.database.name
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The texts under which a machine remembers what lies here; raises `LedgerDamaged` if no server answers."""
+        with self.errors_as_damage():
+            return self.database.places
+
+    def create_file_and_tables(self) -> None:
+        """Creates what does not exist."""
+        if isinstance(self.database, SqliteFile):
+            self.database.create()
+        with self.errors_as_damage(), self.database.open_session() as session:
+            if not session.has_tables():
+                session.begin_creating()
+                for statement in _TABLES:
+                    session.run(statement)
+                if not session.run(_VERSION):
+                    for statement in (*self.database.refusals, f"INSERT INTO schema (version) VALUES ({SCHEMA})"):
+                        session.run(statement)
+                session.commit()
+            self._require_schema(session)
+
+    def write_transaction(self) -> AbstractContextManager[Lines | None]:
+        """An exclusive write transaction, None without a store: commits at the end, rolls back at an exception."""
+        return self._transaction(writes=True)
+
+    def read_transaction(self) -> AbstractContextManager[Lines | None]:
+        """One consistent view of the lines, None if the store does not exist; it need not be writable."""
+        return self._transaction(writes=False)
+
+    @contextmanager
+    def _transaction(self, *, writes: bool) -> Iterator[Lines | None]:
+        if isinstance(self.database, SqliteFile) and not self.database.exists():
+            yield None
+            return
+        with self.errors_as_damage(), self.database.open_session() as session:
+            if not session.has_tables():
+                yield None
+                return
+            (session.begin_writing if writes else session.begin_reading)()
+            self._require_schema(session)
+            yield Lines(session, self.name)
+            if writes:
+                session.commit()
+
+    def _require_schema(self, session: SqliteSession | PostgresSession) -> None:
+        if (version := next((row["version"] for row in session.run(_VERSION)), None)) != SCHEMA:
+            raise LedgerDamaged(f"Expected ledger schema={version} to be {SCHEMA}: another version wrote {self.name}.")
+
+    @contextmanager
+    def errors_as_damage(self) -> Iterator[None]:
+        """Turns errors of the database into one sentence."""
+        try:
+            yield
+        except self.database.errors as cause:
+            raise LedgerDamaged(f"The ledger {self.name} {self.database.describe_error(cause)}") from cause
 
 
 class Lines:
     """The lines within one transaction: `offered` is a new ledger's identity, `newest` the last line that was added."""
 
-    def __init__(self, session: Connection, name: str) -> None:
+    def __init__(self, session: SqliteSession | PostgresSession, name: str) -> None:
         self._session, self._name = session, name
         self.offered: str | None = None
         self.newest: Row | None = None
@@ -117,27 +197,27 @@ class Lines:
             raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
         return first[0].previous
 
+    @cached_property
+    def writer(self) -> str:
+        """The writer of lines: the server's role, or the user and machine as this process says, without spaces."""
+        return self._session.writer()
+
     def append(
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
     ) -> Entry:
         """Adds a line after the last one, in the only writer's transaction."""
-        last, first = self.newest or self._last_row(), (1, self.offered or new_nonce())
-        seq, previous = first if last is None else (last["seq"] + 1, self._entry(last).digest)
+        seq, previous = 1, self.offered or new_nonce()
+        for last in [self.newest] if self.newest else self._rows(_LAST):
+            seq, previous = last["seq"] + 1, self._entry(last).digest
         content = {"account": account, "kind": kind, "plan": plan, "body": body, "balance": balance}
         row = new_row_with_time(seq=seq, previous=previous, who=self.writer, **content)
         self.insert(row)
         return entry_from_row(row)
 
-    @cached_property
-    def writer(self) -> str:
-        """The writer of lines: the server's role, or the user and machine as this process says, without spaces."""
-        if (role := self._session.writer_role()) is not None:
-            return f"{ROLE}{role}"
-        try:
-            user = getpass.getuser()
-        except (KeyError, OSError, ImportError):
-            user = str(os.getuid())
-        return f"{user}@{socket.gethostname()}".replace(" ", "_")
+    def insert(self, row: Row) -> None:
+        """Adds a line as it is, which must follow from the last one: a new line, or one of a copy of this chain."""
+        self._session.run(_INSERT, **{name: row[name] for name in COLUMNS})
+        self.newest = row
 
     def entries(self, order: str = "ORDER BY seq", **values: str | int | None) -> tuple[Entry, ...]:
         """The lines of all accounts whose columns have these values, in order; None for any value."""
@@ -154,27 +234,19 @@ class Lines:
 
     def end(self) -> End:
         """The current end of the chain."""
-        last = self._last_row()
-        return End() if last is None else End(entries=last["seq"], head=last["digest"])
+        rows = self._rows(_LAST)
+        return End(entries=rows[0]["seq"], head=rows[0]["digest"]) if rows else End()
 
     def had_end(self, end: End) -> bool:
         """Whether this was once the chain's end; False if the chain was cut or replaced since."""
-        row = self._last_row(seq=min(end.entries, MOST_LINES))
-        return end.entries == 0 or (row is not None and row["digest"] == end.head)
+        rows = self._rows(_LAST, seq=min(end.entries, MOST_LINES))
+        return end.entries == 0 or any(row["digest"] == end.head for row in rows)
 
     def rows_after(self, seq: float = -math.inf) -> Iterator[Row]:
         """The stored lines after this number, in order; by default all of them, those with an impossible `seq` too."""
         while page := self._session.run(f"{_SELECT} WHERE seq > :seq ORDER BY seq LIMIT {PAGE}", seq=seq):
             yield from page
             seq = page[-1]["seq"]
-
-    def insert(self, row: Row) -> None:
-        """Adds a line as it is, which must follow from the last one: a new line, or one of a copy of this chain."""
-        self._session.run(_INSERT, **{name: row[name] for name in COLUMNS})
-        self.newest = row
-
-    def _last_row(self, **values: str | int) -> Row | None:
-        return next(iter(self._rows(_LAST, **values)), None)
 
     def _rows(self, order: str, **values: str | int | None) -> Sequence[Row]:
         wanted = {column: value for column, value in values.items() if value is not None}
@@ -212,7 +284,7 @@ def digest_of_row(row: Row) -> str:
     return hashlib.sha256(json.dumps([row[name] for name in _HASHED]).encode()).hexdigest()
 
 
-@lru_cache(maxsize=KEPT, typed=True)
+@lru_cache(maxsize=2**14, typed=True)  # about 40 MB: a plan of many trials is hashed once
 def _entry_if_digest_matches(*columns: object) -> Entry | None:
     row = dict(zip(COLUMNS, columns, strict=True))
     return entry_from_row(row) if digest_of_row(row) == row["digest"] else None

@@ -5,18 +5,17 @@ Connections are not pooled: a forked worker shares none, and each lock has a con
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import sqlalchemy as sa
 
 from dpsweep.accounting.chain import sqlite_file
-from dpsweep.accounting.chain.hash_chain import ROLE, Row
+from dpsweep.accounting.chain.sqlite_file import ROLE
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 _FAULTS = {  # what an error says of a ledger, by its SQLSTATE or the class of it
@@ -33,11 +32,6 @@ RESTART_SECONDS = 20.0  # how long a command waits for a server that has answere
 _DATABASE = sa.text(
     "SELECT format('database %s, schema %s, of PostgreSQL cluster %s', current_database(), current_schema(), "
     "system_identifier) FROM pg_control_system()"
-)
-_LOCK_HOLDER = sa.text(
-    "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
-    "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
 )
 
 
@@ -109,39 +103,18 @@ class PostgresServer:
                     raise
                 time.sleep(RESTART_SECONDS / 100)
         self._has_answered = True
-        with connection:
+        try:
             yield PostgresSession(connection)
+        finally:
+            with suppress(sa.exc.DBAPIError):  # the server went away, and the transaction with it
+                connection.close()
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""
         state = getattr(getattr(cause, "orig", None), "sqlstate", None) or ""
         otherwise = sqlite_file.OUT_OF_REACH if isinstance(cause, sa.exc.OperationalError) else sqlite_file.DAMAGED
         fault = _FAULTS.get(state) or _FAULTS.get(state[:2]) or otherwise
-        return fault.format(sqlite_file.first_line_of_error(cause))
-
-    def storage_exists(self) -> bool:
-        """True: a server says so itself."""
-        return True
-
-    def create_storage(self) -> None:
-        """Nothing: the database exists."""
-
-    @contextmanager
-    def hold_lock_or_yield_holder(self, key: int) -> Iterator[str | None]:
-        """Holds an advisory lock of an open transaction; it ends with this process and with its connection.
-
-        A pooler leaves a connection to its client until the end of a transaction, so the lock holds behind one too.
-        """
-        connection = self._engine.connect()
-        try:
-            connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-            name = f"process {os.getpid()} on {socket.gethostname()}"  # until the end of the transaction
-            connection.execute(sa.select(sa.func.set_config("application_name", name, True)))
-            locked = connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(key))).scalar()
-            yield None if locked else connection.execute(_LOCK_HOLDER, {"key": key}).scalar() or "another process"
-        finally:
-            with suppress(sa.exc.DBAPIError):  # the server went away, and the lock with it
-                connection.close()
+        return fault.format(sqlite_file.first_line_of_error(getattr(cause, "orig", cause)))
 
 
 @dataclass(frozen=True)
@@ -150,15 +123,15 @@ class PostgresSession:
 
     connection: sa.Connection
 
-    def run(self, statement: str, **values: str | float) -> Sequence[Row]:
+    def run(self, statement: str, **values: str | float) -> Sequence[Mapping[str, Any]]:
         """Runs a statement with its values (`:name`) and returns its rows; one without values is passed on as it is."""
         connection = self.connection
         result = connection.execute(sa.text(statement), values) if values else connection.exec_driver_sql(statement)
         return [dict(row) for row in result.mappings()] if result.returns_rows else ()
 
-    def writer_role(self) -> str:
+    def writer(self) -> str:
         """The role that logged in; `SET ROLE` does not change it."""
-        return str(self.run("SELECT session_user AS role")[0]["role"])
+        return f"{ROLE}{self.run('SELECT session_user AS role')[0]['role']}"
 
     def has_tables(self) -> bool:
         """Whether the tables exist; called outside a transaction."""

@@ -1,53 +1,54 @@
 """A ledger in a SQLite file, with a write-ahead log and every commit flushed to the disk.
 
-SQLite's write-ahead log needs shared memory and reliable locks: a network file system provides neither between
-machines, and two sweeps could overspend or destroy the file without any error. Known network file systems are refused.
-Unknown ones are not: other FUSE programs, the shared folders of containers and virtual machines, and every file system
-on a machine without `/proc/self/mountinfo`, for example macOS.
+The log needs shared memory and reliable locks: a network file system provides neither between machines, and two sweeps
+could overspend or destroy the file without any error. Known network file systems are refused. Unknown ones are not:
+other FUSE programs, the shared folders of containers and virtual machines, and every file system on a machine without
+`/proc/self/mountinfo`, for example macOS.
 
-A ledger that this process cannot write may still be read: an archive, a snapshot, another user's file. A write-ahead
-log needs two more files beside the database, even for reading. If they cannot be created, SQLite is told that nobody
-writes (`immutable=1`) and ignores the log, which must be empty, as is checked before, in a file that does not change
-meanwhile, as is checked afterwards. Any other file is read with its log or refused: without it, it would show less than
-was charged.
+A ledger that this process cannot write may still be read: an archive, a snapshot, another user's file. The log needs
+two more files beside the database, even for reading. If they cannot be created, SQLite is told that nobody writes
+(`immutable=1`) and ignores the log, which must be empty, as is checked before, in a file that does not change
+meanwhile, as is checked afterwards. Any other file is read with its log or refused: without it, it would show less
+than was charged.
 """
 
 from __future__ import annotations
 
 import errno
+import getpass
 import os
 import re
+import socket
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, mode_with_group
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.validation import turn_file_errors_into_refusal
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_file_errors_into_refusal
 
-LOCK_SECONDS = 60  # the time that a writer waits for the lock
-
-# what an error says of a ledger, in a file and on a server
+# for a file and for a server: how long a writer waits for the lock, how the name of a writer begins that a server
+# vouches for, and what an error says of a ledger
+LOCK_SECONDS = 60
+ROLE = "role "
 DAMAGED = "is no readable ledger: {}."
 OUT_OF_REACH = "cannot be written or read: {}."
 BUSY = "is in use by another process, and is whole: {}. The same command goes on."
 REFUSED = "may not be written or read by this user: {}. The ledger is whole; its owner can grant the rights."
 _REFUSED, _BUSY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM), (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-NETWORK = re.compile(
+# types of file systems that several machines may mount, including FUSE programs for remote storage
+_NETWORK = re.compile(
     r"9p|acfs|afs|beegfs|ceph|cifs|coda|davfs|fhgfs|gfs2?|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs|panfs|pvfs2|"
     r"smb3|smbfs|vboxsf|wekafs|fuse\.(afp|beegfs|ceph|curlftpfs|davfs2?|gcsfuse|glusterfs|goofys|juicefs|mfs|moosefs|"
     r"rclone|s3fs|smbnetfs|sshfs|vmhgfs-fuse)"
 )
-"""Types of file systems that several machines may mount, including FUSE programs for remote storage."""
-
 _MOUNTS = Path("/proc/self/mountinfo")
 _POINT_AND_KIND = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S*)", re.MULTILINE)  # the point has octal codes for blanks
 
@@ -64,7 +65,7 @@ def refuse_network_folder(folder: Path) -> None:
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text))
         if place.is_relative_to(point) and len(point.parts) >= len(mount.parts):
             mount, kind = point, one
-    if NETWORK.fullmatch(kind):
+    if _NETWORK.fullmatch(kind):
         raise BadInput(
             f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount} is a network file system "
             f"({kind}). Set DPSWEEP_LEDGER to a local file, or to postgresql+psycopg://USER@HOST/NAME."
@@ -80,11 +81,6 @@ def refuse_unwritable_file(file: Path) -> None:
         raise LedgerDamaged(
             f"The ledger {file} can be read but not written here: its file or its folder is read-only."
         ) from cause
-
-
-def first_line_of_error(cause: Exception) -> str:
-    """The first line of a database's own message, without a full stop."""
-    return str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")
 
 
 def _is_writable(file: Path) -> bool:
@@ -136,10 +132,6 @@ class SqliteFile:
         if before is not None and self._immutable_state() != before:
             raise LedgerDamaged(f"The ledger {self.file} was written while it was read; the same command goes on.")
 
-    def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
-        """Raises ValueError: a lock belongs to a connection with a server."""
-        raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
-
     def connect(self, mode: str) -> sqlite3.Connection:
         """A connection that begins no transaction by itself."""
         address = f"file:{quote(self.name)}?{mode}"
@@ -154,21 +146,21 @@ class SqliteFile:
         state = self.file.stat()
         return state.st_ino, state.st_size, state.st_mtime_ns
 
-    def storage_exists(self) -> bool:
-        """Whether the file exists."""
-        names = 0
-        with (
-            turn_file_errors_into_refusal(LedgerDamaged, f"The ledger {self.name} cannot be read"),
-            suppress(FileNotFoundError, NotADirectoryError),
-        ):
+    def exists(self) -> bool:
+        """Whether the file exists; raises `LedgerDamaged` if it cannot be read, or has several names."""
+        try:
             names = self.file.stat().st_nlink
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as cause:
+            raise LedgerDamaged(f"The ledger {self.name} cannot be read: {cause.strerror}.") from cause
         if names > 1:  # SQLite keeps a log beside each name: lines in one are missing by the other
             raise LedgerDamaged(
                 f"Expected the ledger {self.name} to have one name on its disk, got {names}: remove other links."
             )
-        return names == 1
+        return True
 
-    def create_storage(self) -> None:
+    def create(self) -> None:
         """Creates the file, for its owner alone, unless it would lie on a network or in a read-only folder."""
         refuse_network_folder(self.file.parent)
         refuse_unwritable_file(self.file)
@@ -186,20 +178,30 @@ class SqliteFile:
         return fault.format(first_line_of_error(cause))
 
 
+def first_line_of_error(cause: object) -> str:
+    """The first line of a database's own message, without a full stop."""
+    return str(cause).strip().splitlines()[0].rstrip(".")
+
+
 @dataclass(frozen=True)
 class SqliteSession:
-    """A connection to a file."""
+    """A connection to a file; `PostgresSession` has the same methods."""
 
     connection: sqlite3.Connection
     file: Path
 
-    def run(self, statement: str, **values: str | float) -> Sequence[Row]:
+    def run(self, statement: str, **values: str | float) -> Sequence[Mapping[str, Any]]:
         """Runs a statement with its values (`:name`) and returns its rows."""
         with closing(self.connection.execute(statement, values)) as cursor:
             return [dict(row) for row in cursor.fetchall()]
 
-    def writer_role(self) -> None:
-        """None: whoever can write the file can write any name."""
+    def writer(self) -> str:
+        """The user and machine as this process says: whoever can write the file can write any name."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError, ImportError):
+            user = str(os.getuid())
+        return f"{user}@{socket.gethostname()}".replace(" ", "_")
 
     def has_tables(self) -> bool:
         """Whether the tables exist; called outside a transaction."""

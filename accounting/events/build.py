@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from dpsweep.accounting import validation
+from dpsweep.accounting.codec import non_negative, positive
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import (
     FINAL,
@@ -114,7 +114,7 @@ def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adja
     *Source*: Chaudhuri, Monteleoni, Sarwate 2011; for strongly convex losses the sensitivity is 2 l / (n lambda) under
     replacement.
     """
-    validation.positive("sensitivity", sensitivity)
+    positive("sensitivity", sensitivity)
     return StatedGaussianDpEvent(noise_multiplier=noise_std / sensitivity, adjacency=Adjacency(adjacency))
 
 
@@ -127,7 +127,7 @@ def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
     attained by records in a single cell each. A quotient is rounded so that the noise never counts for more than it is.
     """
     if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-        validation.non_negative("noise_std", noise_std)
+        non_negative("noise_std", noise_std)
         multiplier = math.nextafter(noise_std / math.sqrt(2), 0.0)
         return StatedGaussianDpEvent(noise_multiplier=multiplier, adjacency=Adjacency.REPLACE_ONE)
     return gaussian(noise_multiplier=noise_std)

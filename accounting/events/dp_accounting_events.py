@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from dpsweep.accounting import validation
+from dpsweep.accounting.codec import require_integer, require_real
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.types import (
     ComposedDpEvent,
@@ -52,9 +52,9 @@ def from_dp_accounting(event: Any) -> DpEvent:
 
 def _convert_field(name: str, value: Any) -> Any:
     if name in _FLOATS:
-        return validation.require_real(name, value)
+        return require_real(name, value)
     if name in _COUNTS:
-        validation.require_integer(name, value)
+        require_integer(name, value)
         return int(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(from_dp_accounting, value))

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from dpsweep.accounting import validation
-from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share, Tagged
+from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share, Tagged, number_in
 from dpsweep.accounting.errors import UnsupportedEvent
 
 FAR_TRIES = 2_000_000  # the most probabilities that are summed one by one
@@ -29,7 +28,7 @@ class NegativeBinomial(Tagged):
     *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Definition 1.
     """
 
-    eta: Annotated[float, validation.number_in("(-1, inf)")]
+    eta: Annotated[float, number_in("(-1, inf)")]
     gamma: Share
 
     @classmethod

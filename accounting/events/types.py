@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from dpsweep.accounting import validation
+from dpsweep.accounting import codec
 from dpsweep.accounting.codec import OMITTED, Count, PositiveInt, Stored, Tagged
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
@@ -53,8 +53,8 @@ def _require_one_of(kinds: tuple[type, ...], name: str, value: object) -> None:
 
 Event = Annotated[DpEvent, _require_event]
 Law = NegativeBinomial | Poisson | EachPoint
-Noise = Annotated[float, validation.non_negative]
-Rate = Annotated[float, validation.share]
+Noise = Annotated[float, codec.non_negative]
+Rate = Annotated[float, codec.share]
 OneAdjacency = Annotated[Adjacency, partial(_require_one_of, (Adjacency,))]
 
 
@@ -140,8 +140,8 @@ class TruncatedSubsampledGaussianDpEvent(DpEvent):
 class BlackBoxDpEvent(DpEvent):
     """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
-    epsilon: Annotated[float, validation.bound]
-    delta: Annotated[float, validation.below_one]
+    epsilon: Annotated[float, codec.bound]
+    delta: Annotated[float, codec.below_one]
     adjacency: OneAdjacency
 
 
@@ -241,7 +241,7 @@ class RandomStoppingDpEvent(DpEvent):
 
     event: Event
     tries: Annotated[Stopping, partial(_require_one_of, (Stopping,))]
-    delta2: Annotated[float, validation.fraction]
+    delta2: Annotated[float, codec.fraction]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -389,7 +389,7 @@ def step_on_shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[
     The concatenated sums, each scaled by its noise, are one Gaussian mechanism: noise 1 / sqrt(sum 1 / noise^2).
     """
     for noise in noise_multipliers:
-        validation.non_negative("noise_multiplier", noise)
+        codec.non_negative("noise_multiplier", noise)
     if not noise_multipliers:
         return NoOpDpEvent()
     precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)

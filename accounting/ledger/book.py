@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, da
 from dpsweep.accounting import codec
 from dpsweep.accounting.chain.hash_chain import IDENTITY, INTERRUPTED, SPENDING, Entry, Kind, Lines
 from dpsweep.accounting.codec import BESIDE, KIND, OMITTED, Amount, Count, PositiveInt, Read, Stored, Words
-from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.events.types import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.renyi_filter import RenyiFilter

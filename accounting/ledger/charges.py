@@ -19,12 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dpsweep.accounting.durable_files import short_digest_of_json
-from dpsweep.accounting.errors import ContractBroken, LedgerDamaged, UnderCharged
+from dpsweep.accounting.errors import ContractBroken, LedgerDamaged, UnderCharged, turn_read_errors_into_refusal
 from dpsweep.accounting.events import types
 from dpsweep.accounting.events.types import FINAL, DpEvent, PlanEvent, leaves_with_counts
 from dpsweep.accounting.ledger.book import DELTA, EPSILON, Charged, SpentOutside, Started, Statement, read_body
 from dpsweep.accounting.selection.rules import rule_from_config
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 MOST_RUNS = 10**7  # more than any plan has: a line with more is damaged
 Declared = Mapping[str, Sequence[PlanEvent]]

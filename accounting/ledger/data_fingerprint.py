@@ -32,10 +32,9 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, user_folder
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_file_errors_into_refusal
 from dpsweep.accounting.ledger.book import DIGEST, Fingerprint, body_of_kind
 from dpsweep.accounting.ledger.mirror import ENDING, KnownPlace, Mirror, state_folder
-from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger

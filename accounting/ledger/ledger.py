@@ -1,6 +1,6 @@
 """The durable account book of data sets: budgets, charges, and started attempts. Invariants:
 
-* Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`). No
+* Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/hash_chain.py`). No
   method edits one, or lowers an amount of `Balance.reserved`. Sums are exact decimals, not floats.
 * A charge is priced here, from the declared accesses: no number of anybody's is charged but a cost from outside.
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.chain.hash_chain import Entry, Kind, Lines
 from dpsweep.accounting.durable_files import user_folder
-from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
+from dpsweep.accounting.errors import (
+    BadInput,
+    BudgetRefused,
+    ContractBroken,
+    LedgerDamaged,
+    turn_read_errors_into_refusal,
+)
 from dpsweep.accounting.events.types import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import book, charges
@@ -29,7 +35,6 @@ from dpsweep.accounting.ledger.mirror import MirroredChain
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.selection.rules import rule_from_config
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 if TYPE_CHECKING:
     from dpsweep.accounting.upper_bounds import Opinions

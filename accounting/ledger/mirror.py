@@ -32,8 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dpsweep.accounting.chain.hash_chain import COLUMNS, End, Kind, Lines, Row, follows_line, new_nonce
-from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.chain.hash_chain import COLUMNS, Chain, End, Kind, Lines, Row, follows_line, new_nonce
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import (
     PRIVATE,
@@ -43,14 +42,15 @@ from dpsweep.accounting.durable_files import (
     user_folder,
     write_json,
 )
-from dpsweep.accounting.errors import LedgerDamaged, LedgerOpenedMeanwhile
-from dpsweep.accounting.ledger.book import Launched, LedgerIdentity, Mirrored, append_body, body_of_kind
-from dpsweep.accounting.validation import (
+from dpsweep.accounting.errors import (
     DAMAGE,
+    LedgerDamaged,
+    LedgerOpenedMeanwhile,
     exception_as_short_line,
     turn_file_errors_into_refusal,
     turn_read_errors_into_refusal,
 )
+from dpsweep.accounting.ledger.book import Launched, LedgerIdentity, Mirrored, append_body, body_of_kind
 
 ENDING = ".jsonl"
 BLOCK = 1 << 16  # bytes that are read at a time from the end of a mirror

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.chain.hash_chain import End, Entry
-from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none, require_text
 from dpsweep.accounting.durable_files import (
     PRIVATE,
     append_bytes,
@@ -44,11 +44,17 @@ from dpsweep.accounting.durable_files import (
     write_bytes,
     write_json,
 )
-from dpsweep.accounting.errors import ContractBroken, NoReceipt, ReceiptUsed
+from dpsweep.accounting.errors import (
+    DAMAGE,
+    ContractBroken,
+    NoReceipt,
+    ReceiptUsed,
+    exception_as_short_line,
+    turn_file_errors_into_refusal,
+)
 from dpsweep.accounting.events.types import DpEvent, NoOpDpEvent, PlanEvent, leaves_with_counts
 from dpsweep.accounting.ledger.book import Resumed, Started, read_body
 from dpsweep.accounting.ledger.charges import digest_of_declared_events
-from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, require_text, turn_file_errors_into_refusal
 
 if TYPE_CHECKING:
     from dpsweep.accounting.records.plan import Trial

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from dpsweep.accounting.codec import Delta, Positive, shortest_decimal_of_float
+from dpsweep.accounting.codec import Delta, Positive, number_in, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.types import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -21,7 +21,6 @@ from dpsweep.accounting.ledger.book import (
     Policy,
     subtract_decimals_exactly,
 )
-from dpsweep.accounting.validation import number_in
 
 
 @dataclass(frozen=True, kw_only=True)

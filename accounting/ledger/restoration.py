@@ -19,10 +19,9 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from dpsweep.accounting.chain.hash_chain import Entry, Kind, Lines, entry_from_row
-from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.chain.hash_chain import Chain, Entry, Kind, Lines, entry_from_row
 from dpsweep.accounting.durable_files import flush_folder
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_file_errors_into_refusal
 from dpsweep.accounting.ledger.book import (
     Attempts,
     Balance,
@@ -43,7 +42,6 @@ from dpsweep.accounting.ledger.book import (
 )
 from dpsweep.accounting.ledger.mirror import Mirror, MirroredChain, own_mirror, rows_beyond, void_open_attempts
 from dpsweep.accounting.ledger.upkeep import count_verified_entries
-from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """SQLite's error codes for a file without our tables or that is no database; not for one in use or out of reach."""

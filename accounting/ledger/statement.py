@@ -14,7 +14,7 @@ from typing import Annotated
 
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.codec import BESIDE, OMITTED, Amount, Count, Stored, Words, shortest_decimal_of_float
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.events.types import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.book import (
@@ -41,7 +41,6 @@ from dpsweep.accounting.notation import (
     guarantee_text,
     text_with_all_digits,
 )
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
 @dataclass(frozen=True, kw_only=True)

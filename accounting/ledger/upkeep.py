@@ -6,20 +6,27 @@ The ledger itself needs none of it: it brings lines back from its mirrors (`acco
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.hash_chain import ROLE, SPENDING, End, Entry, Kind, Lines, entry_from_row, follows_line
-from dpsweep.accounting.chain.storage import Chain
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.chain.hash_chain import SPENDING, Chain, End, Entry, Kind, Lines, entry_from_row, follows_line
+from dpsweep.accounting.chain.sqlite_file import ROLE
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.ledger.book import Balance, Mirrored, Opened, append_body, read_body
 from dpsweep.accounting.ledger.mirror import Mirror, MirroredChain, named_mirrors, own_mirror
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 CHANGES = (Kind.OPEN, Kind.RAISE, Kind.CLOSE, *SPENDING)
 """Kinds of entries that change the balance."""
+
+_LOCK_HOLDER = (
+    "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
+    "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
+)
 
 
 def writer_text(entry: Entry) -> str:
@@ -31,14 +38,24 @@ def writer_text(entry: Entry) -> str:
 def server_lock(chain: Chain, name: str, what: str) -> Iterator[None]:
     """Holds the lock of this name on a ledger's server; raises `BadInput` if a process holds it that runs `what`.
 
-    The lock belongs to a connection, so a ledger in a file has none: raises ValueError.
+    The lock is of an open transaction, so it ends with this process and with its connection, and holds behind a pooler,
+    which leaves a connection to its client until then. A ledger in a file has none: raises ValueError.
     """
+    if chain.file is not None:
+        raise ValueError(f"Expected ledger={chain.name} to be a database on a server.")
     key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
     with ExitStack() as stack:
         with chain.errors_as_damage():
-            holder = stack.enter_context(chain.database.hold_lock_or_yield_holder(key))
-        if holder is not None:
-            raise BadInput(f"{what} is being run by {holder}; nothing was started.")
+            opened: AbstractContextManager[Any] = chain.database.open_session()
+            session = stack.enter_context(opened)
+            session.run("SET LOCAL idle_in_transaction_session_timeout = 0")
+            own = f"process {os.getpid()} on {socket.gethostname()}"
+            session.run("SELECT set_config('application_name', :name, true)", name=own)  # until the transaction's end
+            locked = session.run("SELECT pg_try_advisory_xact_lock(:key) AS locked", key=key)[0]["locked"]
+            holders = () if locked else session.run(_LOCK_HOLDER, key=key)
+        if not locked:
+            holder = holders[0]["application_name"] if holders else ""
+            raise BadInput(f"{what} is being run by {holder or 'another process'}; nothing was started.")
         yield
 
 

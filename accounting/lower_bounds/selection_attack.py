@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsweep.accounting import validation
+from dpsweep.accounting import codec
 from dpsweep.accounting.events.trial_counts import (
     SERIES,
     Capped,
@@ -36,7 +36,7 @@ def chance_to_draw_best_share(tries: Tries | Stopping, share: float) -> float:
     >>> round(chance_to_draw_best_share(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
     0.54
     """
-    validation.share("share", share)
+    codec.share("share", share)
     return float(generating_function_rise(tries, np.asarray(1 - share), np.asarray(share)))
 
 

@@ -16,10 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsweep.accounting import validation
 from dpsweep.accounting.accountants.interface import gaussian_part
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.codec import non_negative
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
@@ -86,7 +86,7 @@ class EventPrice:
 
     def delta_at(self, epsilon: float) -> float:
         """An upper bound on delta at this epsilon >= 0: that of the profile, or of the quote where it is smaller."""
-        validation.non_negative("epsilon", epsilon)
+        non_negative("epsilon", epsilon)
         quoted = self.quote.guarantee.delta if epsilon >= self.epsilon else 1.0
         return min(quoted, float(self.profile.delta(np.array([float(epsilon)]))[0]))
 

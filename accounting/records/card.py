@@ -33,6 +33,7 @@ from dpsweep.accounting.codec import (
     Read,
     Stored,
     parse_json_file_or_none,
+    require_finite_number,
 )
 from dpsweep.accounting.durable_files import PRIVATE, append_bytes, flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
@@ -41,7 +42,6 @@ from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.permit import Session
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
-from dpsweep.accounting.validation import require_finite_number
 
 if TYPE_CHECKING:
     from dpsweep.accounting.records.plan import Plan

@@ -23,9 +23,19 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import OMITTED, Count, Read, Stored, from_json, to_json
+from dpsweep.accounting.codec import (
+    OMITTED,
+    Count,
+    Read,
+    Stored,
+    from_json,
+    is_integer_at_least,
+    require_json_object,
+    require_list,
+    to_json,
+)
 from dpsweep.accounting.durable_files import short_digest_of_json, write_json
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, turn_read_errors_into_refusal
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, runs_on_shared_batches
 from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
@@ -48,12 +58,6 @@ from dpsweep.accounting.stored_names.stored_classes import (
     stored_form_of_config_part,
     stored_form_of_rule_with_defaults,
     stored_form_of_trial_config,
-)
-from dpsweep.accounting.validation import (
-    is_integer_at_least,
-    require_json_object,
-    require_list,
-    turn_read_errors_into_refusal,
 )
 
 

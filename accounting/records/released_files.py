@@ -19,12 +19,11 @@ from pathlib import Path
 
 from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
-from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.errors import BadInput, ContractBroken, turn_file_errors_into_refusal
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.book import Attempts, Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import turn_file_errors_into_refusal
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"

@@ -12,16 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.chain.hash_chain import new_nonce
-from dpsweep.accounting.codec import OMITTED, Count, Stored
+from dpsweep.accounting.codec import OMITTED, Count, Stored, require_finite_number, require_json_object, require_real
 from dpsweep.accounting.durable_files import PRIVATE, write_json
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, turn_read_errors_into_refusal
 from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
-from dpsweep.accounting.validation import (
-    require_finite_number,
-    require_json_object,
-    require_real,
-    turn_read_errors_into_refusal,
-)
 
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"

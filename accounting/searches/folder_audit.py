@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import End
-from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.errors import BadInput, ContractBroken, turn_read_errors_into_refusal
 from dpsweep.accounting.ledger.book import Charged, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
@@ -25,7 +25,6 @@ from dpsweep.accounting.records.released_files import ReleasedWinner, verify_rel
 from dpsweep.accounting.records.sweep_folder import SweepFolder, private_store_of_plan, require_sweep_folder
 from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
 def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:

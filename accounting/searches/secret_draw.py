@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.errors import BadInput, ContractBroken, turn_read_errors_into_refusal
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.book import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -23,7 +23,6 @@ from dpsweep.accounting.searches.stored_draw import (
     read_state_of_try,
     trials_of_draw,
 )
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
 class SecretDraw(PlannedSearch):

@@ -23,8 +23,7 @@ from random import Random
 from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
-from dpsweep.accounting import validation
-from dpsweep.accounting.codec import OMITTED, Checked, Count, Fraction, NonNegative, Stored
+from dpsweep.accounting.codec import OMITTED, Checked, Count, Fraction, NonNegative, Stored, positive_int
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import EachPoint, draw_number
 from dpsweep.accounting.events.types import (
@@ -217,7 +216,7 @@ class SelectionRule(Checked, ABC):
 
     def draw(self, n_points: int, rng: Random) -> Draw:
         """Draws the tries over `n_points` points: each one in order, or uniform ones by the law of their number."""
-        validation.positive_int("n_points", n_points)
+        positive_int("n_points", n_points)
         event = self.search_event(n_points)
         if event is None or isinstance(event.tries, EachPoint):
             return Draw(tries=tuple(range(n_points)))
@@ -254,7 +253,7 @@ class SelectionRule(Checked, ABC):
 
     def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         if self.draws_in_secret:
-            validation.positive_int("n_points", len(trials))
+            positive_int("n_points", len(trials))
         event = self.search_event(len(trials))
 
         def whole(parts: Sequence[DpEvent]) -> DpEvent:
@@ -271,7 +270,7 @@ class SelectionRule(Checked, ABC):
 
         A `DpEvent` is a run whose scores read no private record.
         """
-        validation.positive_int("n_points", points)
+        positive_int("n_points", points)
         one = run if isinstance(run, PlanEvent) else PlanEvent(training=run)
         return self.event([one if self.final_run is None else replace(one, final=one.final or one)] * points)
 

@@ -12,8 +12,7 @@ from random import Random
 from statistics import median
 from typing import Annotated, Any, ClassVar
 
-from dpsweep.accounting import validation
-from dpsweep.accounting.codec import Delta, Positive, PositiveInt, Share, read_kind
+from dpsweep.accounting.codec import Delta, Positive, PositiveInt, Share, fraction, number_in, read_kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import (
@@ -155,7 +154,7 @@ class PrivateSelection(HiddenSearch):
 
     name: ClassVar[str] = "private_selection"
 
-    eta: Annotated[float, validation.number_in("(-1, inf)")] = 1.0
+    eta: Annotated[float, number_in("(-1, inf)")] = 1.0
     mean: Positive | None = None
     gamma: Share | None = None
     limit: PositiveInt | None = None
@@ -213,7 +212,7 @@ class RandomStopping(HiddenSearch):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta2 is not None:
-            validation.number_in(f"(0, {self.delta!r})")("delta2", self.delta2)
+            number_in(f"(0, {self.delta!r})")("delta2", self.delta2)
 
     def search_event(self, n_points: int) -> SearchEvent:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""
@@ -285,7 +284,7 @@ def DisjointParts(*, share: float = 0.2, carry: float = 0.75) -> SelectionRule: 
 
     A unit's part depends on nothing but the unit and a public key (`trainers/data/split.py`).
     """
-    validation.fraction("share", share)
+    fraction("share", share)
     return _followed(Composition(), FinalRun(share=share, carry=carry), "disjoint parts")
 
 
@@ -312,7 +311,7 @@ def Subsampled(  # noqa: N802
     Each unit joins the part with probability `rate`, by a coin of its own; the final run reads all, or the rest.
     The final model and the results that `rule` releases may be released; the part is secret.
     """
-    validation.fraction("rate", rate)
+    fraction("rate", rate)
     run = FinalRun(share=rate, is_secret=True, reads_all=TrainOn(train_on) is TrainOn.ALL, carry=carry)
     whole = _followed(rule, run, "subsampled {}")
     if not rule.draws_in_secret:

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import dpsweep
-from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
+from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode, turn_read_errors_into_refusal
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content.facts import sum_in_exact_decimals
 from dpsweep.reports.content.formatting import count_text
 from dpsweep.reports.pages.comparison import MEMBER, page_of_record
@@ -62,6 +61,18 @@ with suppress(ImportError, ValueError, OSError):
 from dpsweep.reports.recomputation.price_check import main
 sys.exit(main(sys.argv[3:]))
 """
+
+
+class ClaimFails(DpsweepError):
+    """A claim of a release is below what its event costs, or its files contradict each other."""
+
+    exit_code = ExitCode.CLAIM_FAILS
+
+
+class ClaimNotRecomputed(DpsweepError):
+    """Nothing of a release fails, and its other pages were not compared, or a part was not recomputed."""
+
+    exit_code = ExitCode.NOT_RECOMPUTED
 
 
 def check_package(arguments: Sequence[str]) -> None:

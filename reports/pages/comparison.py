@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from dpsweep.accounting.codec import plain
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, short_digest_of_json, write_json
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, turn_read_errors_into_refusal
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
@@ -33,7 +33,6 @@ from dpsweep.accounting.records.released_files import ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import restrict_to_owner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.audience import Audience, Needs, most_disclosed

@@ -17,13 +17,13 @@ import pandas as pd
 
 from dpsweep.accounting.codec import plain
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, write_json
+from dpsweep.accounting.errors import turn_read_errors_into_refusal
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.book import Spending, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_except_line_breaks
 from dpsweep.accounting.records.sweep_folder import restrict_to_owner
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.advice.advice import advice_sentence_lines, nearest_comparison_for_plan
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections

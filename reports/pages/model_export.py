@@ -16,13 +16,12 @@ import yaml
 from markupsafe import Markup
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, turn_read_errors_into_refusal
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.stored_names.stored_classes import current_path_of_class, tag_or_path_of_class
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, user_scripts_of_plan
 from dpsweep.reports.pages import prediction_code as snippet

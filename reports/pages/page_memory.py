@@ -21,6 +21,7 @@ from pathlib import Path
 
 import dpsweep
 from dpsweep.accounting.durable_files import PRIVATE, write_json
+from dpsweep.accounting.errors import DAMAGE
 from dpsweep.accounting.files import refuse_link
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
@@ -28,7 +29,6 @@ from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import LIVE_PAGE, SweepFolder, private_store_of_plan, restrict_to_owner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
-from dpsweep.accounting.validation import DAMAGE
 
 FOLDER = "curator"
 FILE = "report.html"

@@ -24,7 +24,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from dpsweep.accounting.durable_files import mode_with_group, write_json
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, turn_read_errors_into_refusal
 from dpsweep.accounting.files import refuse_link, remove_stale_temporary_files, require_inside_folder
 from dpsweep.accounting.ledger.book import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -32,7 +32,6 @@ from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedWinne
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table

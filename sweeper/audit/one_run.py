@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsweep.accounting.validation import positive_int
+from dpsweep.accounting.codec import positive_int
 
 LARGEST = 64.0
 """Bounds on epsilon are searched below this: no number of canaries refutes more."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.chain.hash_chain import ROLE, Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry, Kind
+from dpsweep.accounting.chain.sqlite_file import ROLE
 from dpsweep.accounting.codec import plain
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events

@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.ledger.book import Policy, Statement, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import named_mirrors
@@ -31,7 +31,6 @@ from dpsweep.accounting.searches.folder_audit import (
     verify_sweep_folder_and_describe,
 )
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.sweeper.planning.plan_settings import require_below_upper_limit, require_valid_epsilon_or_delta
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dpsweep.accounting.errors import BadInputInLines, DpsweepError, ExitCode
+from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.missing_rights import missing_rights_text
-from dpsweep.accounting.printing import print_error, print_error_lines, print_errors
+from dpsweep.accounting.printing import BadInputInLines, print_error, print_error_lines, print_errors
 from dpsweep.sweeper.coordinator.signals import command_to_repeat
 
 MEANINGS = {

@@ -13,8 +13,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError
 
-from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.validation import exception_as_short_line
+from dpsweep.accounting.errors import BadInput, exception_as_short_line
 from dpsweep.sweeper.commands.hydra_internals import (
     NODE_OF_DEFAULTS,
     Load,

@@ -20,9 +20,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import DAMAGE, BadInput
 from dpsweep.accounting.records.trial_result import RESULT_FILE
-from dpsweep.accounting.validation import DAMAGE
 
 if sys.platform != "win32":
     import fcntl

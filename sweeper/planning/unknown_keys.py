@@ -16,8 +16,8 @@ from typing import Any
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from dpsweep.accounting.errors import BadInput, BadInputInLines
-from dpsweep.accounting.printing import escape_invisible_characters
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.printing import BadInputInLines, escape_invisible_characters
 from dpsweep.sweeper.planning.keys import (
     SHORT_WORDS,
     choice_file_path,

@@ -21,10 +21,9 @@ from pathlib import Path
 import dpsweep.reports
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import PRIVATE, mode_with_group
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import DAMAGE, BadInput, exception_as_short_line
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.sweep_folder import LIVE_PAGE
-from dpsweep.accounting.validation import DAMAGE, exception_as_short_line
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.formatting import duration_text
 from dpsweep.sweeper.progress.running_sweep import LAST, CellState, LiveCell, LivePanel, RunningSweep, SweepPhase

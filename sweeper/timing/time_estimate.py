@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from dpsweep.accounting.codec import non_negative
 from dpsweep.accounting.durable_files import mode_with_group, short_digest_of_json, write_json
+from dpsweep.accounting.errors import DAMAGE
 from dpsweep.accounting.printing import print_error
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
-from dpsweep.accounting.validation import DAMAGE, non_negative
 from dpsweep.trainers.methods.script import is_script_config
 from dpsweep.trainers.user_modules import FINDER
 

@@ -34,7 +34,7 @@ import numpy as np
 
 import dpsweep
 from dpsweep.accounting.durable_files import mode_with_group
-from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.errors import DAMAGE, BadInput, ContractBroken, turn_file_errors_into_refusal
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.permit import PrivateStore, StepLog
 from dpsweep.accounting.records.plan import Plan
@@ -42,7 +42,6 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.taken_steps import can_resume, read_checkpoint_of_log
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
-from dpsweep.accounting.validation import DAMAGE, turn_file_errors_into_refusal
 from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import make_streams

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsweep.accounting.codec import is_integer_at_least
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
@@ -23,7 +24,6 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.searches.interface import SURE
 from dpsweep.accounting.searches.stored_draw import coin_bits_of_secret_part
-from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config
 from dpsweep.trainers.training.run_records import RecordStore
 

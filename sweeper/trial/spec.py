@@ -12,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from dpsweep.accounting.codec import fraction
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, with_rounded_counts, with_rounded_noise
@@ -27,7 +28,6 @@ from dpsweep.accounting.stored_names.stored_classes import (
     with_current_paths_of_our_classes,
 )
 from dpsweep.accounting.stored_names.tags import class_of_tag
-from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.data.interface import DataSet, check_adjacency_suits_dataset, check_dataset_declaration
 from dpsweep.trainers.declarations.batch_sampling import (
     Poisson,

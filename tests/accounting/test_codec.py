@@ -23,10 +23,10 @@ from dpsweep.accounting.codec import (
     Stored,
     Tagged,
     from_json,
+    positive,
     to_json,
 )
-from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.validation import positive, turn_read_errors_into_refusal
+from dpsweep.accounting.errors import BadInput, turn_read_errors_into_refusal
 
 
 class Shade(StrEnum):

@@ -9,8 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpsweep.accounting import validation
-from dpsweep.accounting.validation import fraction
+from dpsweep.accounting.codec import (
+    fraction,
+    positive,
+    positive_int,
+    require_finite_number,
+    require_integer,
+    require_real,
+    share,
+)
 from dpsweep.reports.content.trial_config import require_stored_integer
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
@@ -176,10 +183,10 @@ HUGE = 10**400
 @pytest.mark.parametrize(
     ("check", "good", "bad"),
     [
-        (validation.share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
-        (validation.positive, (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
-        (validation.fraction, (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
-        (validation.positive_int, (1, np.int64(3)), (0, -1)),
+        (share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
+        (positive, (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
+        (fraction, (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
+        (positive_int, (1, np.int64(3)), (0, -1)),
         (partial(require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
     ],
 )
@@ -196,12 +203,12 @@ def test_a_range_of_numbers_has_its_ends_where_it_says(
 @pytest.mark.parametrize(
     "check",
     [
-        validation.require_real,
-        validation.require_finite_number,
-        validation.share,
-        validation.positive_int,
-        validation.require_integer,
-        validation.positive,
+        require_real,
+        require_finite_number,
+        share,
+        positive_int,
+        require_integer,
+        positive,
     ],
 )
 @pytest.mark.parametrize("value", [True, "1", None, [1], 1j])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.chain.hash_chain import Entry
+from dpsweep.accounting.errors import turn_read_errors_into_refusal
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.files import FORMAT
@@ -24,7 +25,6 @@ from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.sweeper.progress.live_page import LiveFile
 from dpsweep.sweeper.progress.running_sweep import CellState, DoneOfAll, LiveCell, LivePanel, RunningSweep, SweepPhase
 

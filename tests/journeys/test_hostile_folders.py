@@ -88,7 +88,7 @@ def used(folder: Path, ledger_path: Path, *, pages: bool = False) -> None:
 
 def compose_page(folder: Path, ledger: Ledger) -> None:
     """The words of a release, which `write_release` lays out."""
-    from dpsweep.accounting.validation import turn_read_errors_into_refusal
+    from dpsweep.accounting.errors import turn_read_errors_into_refusal
 
     with turn_read_errors_into_refusal("the sweep"):
         compose_release_page(table.read_sweep(folder, ledger))

@@ -9,9 +9,9 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dpsweep.accounting.codec import positive_int
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.records import assign_units_and_cap_records
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from dpsweep.accounting.errors import BadInputInLines
-from dpsweep.accounting.printing import escape_invisible_characters
+from dpsweep.accounting.printing import BadInputInLines, escape_invisible_characters
 
 if TYPE_CHECKING:
     import numpy as np

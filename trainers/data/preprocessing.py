@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.validation import positive_int
+from dpsweep.accounting.codec import positive_int
 from dpsweep.trainers.data.records import Scaling
 
 if TYPE_CHECKING:

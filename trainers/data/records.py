@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from dpsweep.accounting.validation import positive_int
+from dpsweep.accounting.codec import positive_int
 from dpsweep.trainers.data.places import BLANK
 
 if TYPE_CHECKING:

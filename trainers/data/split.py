@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpsweep.accounting.codec import fraction, require_bool
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.interface import Use
-from dpsweep.accounting.validation import fraction, require_bool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from dpsweep.accounting.codec import positive_int
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.stored_names.format_defaults import Place
-from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import (
     TOKENIZER,
     PretrainedFolder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsweep.accounting.validation import positive, positive_int
+from dpsweep.accounting.codec import positive, positive_int
 
 
 @dataclass(frozen=True, kw_only=True)

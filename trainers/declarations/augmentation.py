@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.validation import positive_int
+from dpsweep.accounting.codec import positive_int
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
+from dpsweep.accounting.codec import positive_int
 from dpsweep.accounting.events.build import (
     DpEvent,
     non_private,
@@ -24,7 +25,6 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.validation import positive_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

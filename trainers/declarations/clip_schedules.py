@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
 
-from dpsweep.accounting.validation import fraction, positive_int, require_finite_number
+from dpsweep.accounting.codec import fraction, positive_int, require_finite_number
 
 
 class Noise(StrEnum):

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.validation import positive_int, require_finite_number
+from dpsweep.accounting.codec import positive_int, require_finite_number
 from dpsweep.trainers.declarations.batch_sampling import number_of_parts
 from dpsweep.trainers.declarations.clip_schedules import Constant
 

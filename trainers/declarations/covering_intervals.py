@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc, gammaln, ndtr, ndtri, xlog1py, xlogy
 
+from dpsweep.accounting.codec import fraction
 from dpsweep.accounting.profiles.privacy_profiles import first_within
-from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.declarations.estimates import NoisyBins, Ratios, area_under_precision
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpsweep.accounting.validation import below_one, positive
+from dpsweep.accounting.codec import below_one, positive
 from dpsweep.trainers.data.records import IGNORED
 from dpsweep.trainers.user_modules import is_of_users_own_class
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpsweep.accounting.validation import fraction, positive, positive_int
+from dpsweep.accounting.codec import fraction, positive, positive_int
 
 
 class LearningRate(Protocol):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from dpsweep.accounting.codec import fraction, positive, positive_int
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import fraction, positive, positive_int
 from dpsweep.trainers.data.places import BLANK, draw_passes, spread_over_places
 from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_interval
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy

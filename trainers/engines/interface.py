@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from dpsweep.accounting.validation import positive_int
+from dpsweep.accounting.codec import positive_int
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
 from dpsweep.trainers.methods.transforms import GradientTransform
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
+from dpsweep.accounting.codec import positive_int
 from dpsweep.accounting.stored_names.format_defaults import PlacedFile
-from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
 

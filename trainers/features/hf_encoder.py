@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dpsweep.accounting.codec import positive, positive_int
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.stored_names.format_defaults import Place
-from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import PretrainedFolder, require_installed_package
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
 from dpsweep.trainers.features.sentence_encoder import without_common_padding

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from dpsweep.accounting.validation import positive
+from dpsweep.accounting.codec import positive
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpsweep.accounting.validation import positive, positive_int
+from dpsweep.accounting.codec import positive, positive_int
 from dpsweep.trainers.features.interface import InputForm
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from dpsweep.accounting.codec import positive, positive_int
 from dpsweep.accounting.stored_names.format_defaults import PlacedFile
-from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
 

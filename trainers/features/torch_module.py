@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dpsweep.accounting.codec import positive_int
 from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of_our_classes
-from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
 from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
 from dpsweep.trainers.user_modules import import_named_object

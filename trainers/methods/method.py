@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.validation import non_negative, positive
+from dpsweep.accounting.codec import non_negative, positive
 from dpsweep.trainers.declarations.lr_schedules import LearningRate
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.methods.updates import Update

@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpsweep.accounting.validation import positive
+from dpsweep.accounting.codec import positive
 from dpsweep.trainers.methods.method import Method, Trainer
 from dpsweep.trainers.methods.rate_laws import RateLaw
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded

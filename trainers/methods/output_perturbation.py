@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from dpsweep.accounting.codec import positive
 from dpsweep.accounting.events.build import DpEvent, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip

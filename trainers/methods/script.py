@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpsweep.accounting.codec import positive, require_text
 from dpsweep.accounting.stored_names.format_defaults import Place
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
-from dpsweep.accounting.validation import positive, require_text
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip

@@ -41,7 +41,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.accounting.validation import positive
+from dpsweep.accounting.codec import positive
 
 if TYPE_CHECKING:
     from torch import Tensor

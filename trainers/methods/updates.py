@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from dpsweep.accounting.validation import below_one, positive
+from dpsweep.accounting.codec import below_one, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.user_modules import error_as_one_line, is_of_users_own_class
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from dpsweep.accounting.codec import positive, positive_int
 from dpsweep.accounting.stored_names.format_defaults import PlacedFile
-from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 
 _WORDS = "embeddings.word_embeddings.weight"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from dpsweep.accounting.validation import positive_int
+from dpsweep.accounting.codec import positive_int
 from dpsweep.trainers.models.fully_connected import make_activation
 
 

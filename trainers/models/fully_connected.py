@@ -15,7 +15,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from dpsweep.accounting.validation import positive, positive_int, require_finite_number
+from dpsweep.accounting.codec import positive, positive_int, require_finite_number
 
 
 class TemperedSigmoid(nn.Module):

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsweep.accounting.durable_files import PRIVATE, write_json
-from dpsweep.accounting.errors import NoReceipt
+from dpsweep.accounting.errors import DAMAGE, NoReceipt
 from dpsweep.accounting.ledger.permit import Header, StepLog, TrialPlace, read_checkpoint_file
-from dpsweep.accounting.validation import DAMAGE
 
 ATTEMPT_FILE, REPORT_FILE = "attempt.json", "report.json"
 TRAIN_FILE, SCORE_FILE, PREDICTIONS_FILE = "train.npz", "score.npz", "predictions.npy"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
+from dpsweep.accounting.codec import fraction, non_negative, positive_int
 from dpsweep.accounting.events.build import DpEvent, compose, repeat, with_rounded_noise
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import fraction, non_negative, positive_int
 from dpsweep.trainers.data.places import most_units
 from dpsweep.trainers.declarations.batch_sampling import (
     Sampler,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.validation import below_one
+from dpsweep.accounting.codec import below_one
 from dpsweep.trainers.methods.updates import Update, Velocity
 
 if TYPE_CHECKING:

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.chain import hash_chain as lines
-from dpsweep.accounting.chain import sqlite_file
-from dpsweep.accounting.chain import storage as chain
+from dpsweep.accounting.chain import hash_chain, sqlite_file
+from dpsweep.accounting.chain.hash_chain import Chain
 from dpsweep.accounting.chain.sqlite_file import SqliteFile
-from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
@@ -100,7 +98,8 @@ def test_an_altered_line_is_never_read_as_whole_and_nothing_is_charged_on_it(boo
 
 
 def test_an_unknown_schema_is_refused_and_left_alone(books: Ledger, place: Place) -> None:
-    place.run(f"UPDATE schema SET version = {chain.SCHEMA + 1}")
+    known = hash_chain.SCHEMA
+    place.run(f"UPDATE schema SET version = {known + 1}")
     works = (
         books.account_names,
         partial(verify_entries, books.chain),
@@ -108,9 +107,9 @@ def test_an_unknown_schema_is_refused_and_left_alone(books: Ledger, place: Place
         lambda: books.open_account("new", BUDGET),
     )
     for work in works:
-        with pytest.raises(LedgerDamaged, match=f"schema={chain.SCHEMA + 1} to be {chain.SCHEMA}: another version"):
+        with pytest.raises(LedgerDamaged, match=f"schema={known + 1} to be {known}: another version"):
             work()
-    place.run(f"UPDATE schema SET version = {chain.SCHEMA}")
+    place.run(f"UPDATE schema SET version = {known}")
     assert verify_entries(books.chain) == 1
 
 
@@ -123,7 +122,7 @@ def test_order_is_that_of_the_lines_also_when_the_clock_goes_back(
             return datetime(1999, 12, 31, tzinfo=UTC)
 
     charge(books, "p0")
-    monkeypatch.setattr(lines, "datetime", Earlier)
+    monkeypatch.setattr(hash_chain, "datetime", Earlier)
     charge(books, "p1")
     entries = books.statement("digits").charges
     assert [entry.plan for entry in entries] == ["p0", "p1"]

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from dpsweep.accounting.chain import postgres_server
+from dpsweep.accounting.chain.hash_chain import Chain
 from dpsweep.accounting.chain.postgres_server import PostgresServer
-from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import server_lock, verify_entries
@@ -61,7 +61,7 @@ def test_a_server_that_crashed_and_came_back_is_gone_on_with(monkeypatch: pytest
     def connect() -> Any:
         if down:
             raise sa.exc.OperationalError("connect", None, ConnectionRefusedError(down.pop()))
-        return closing(BytesIO())
+        return BytesIO()
 
     monkeypatch.setattr(database._engine, "connect", connect)
     with pytest.raises(sa.exc.OperationalError), database.open_session():

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed, ExitCode
+from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.reports.disclosure import package_check
-from dpsweep.reports.disclosure.package_check import check_package
+from dpsweep.reports.disclosure.package_check import ClaimFails, ClaimNotRecomputed, check_package
 from dpsweep.reports.pages.release import write_release
 from dpsweep.reports.recomputation.price_check import HOLDS
 from tests.conftest import Program

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dpsweep
-from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import reserved_amounts
@@ -20,7 +20,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.panels import Mark
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.disclosure import package_check
-from dpsweep.reports.disclosure.package_check import check_package
+from dpsweep.reports.disclosure.package_check import ClaimFails, ClaimNotRecomputed, check_package
 from dpsweep.reports.pages import comparison
 from dpsweep.reports.pages.comparison import page_of_record, release_sweeps, write_comparison
 from dpsweep.reports.recomputation.price_check import HOLDS

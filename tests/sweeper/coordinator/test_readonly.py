@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.chain.hash_chain import Chain
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger

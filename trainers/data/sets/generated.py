@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpsweep.accounting.codec import non_negative
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.accounting.validation import non_negative
 from dpsweep.trainers.data.interface import Declared, DeclaredUnits
 from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array, preprocessing_form_of_labelled_tokens
 from dpsweep.trainers.data.records import Records, Scaling, next_token_targets
