@@ -24,6 +24,7 @@ from dpsweep.accounting.events.build import poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.forced_epsilon import forced_epsilon
 from dpsweep.accounting.profiles.composition import Losses
+from dpsweep.accounting.profiles.derived_profiles import replaced_step
 from dpsweep.accounting.profiles.privacy_profiles import poisson_step
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -84,7 +85,7 @@ def main(size: Size) -> list[Aim]:
         cells = ["-", "-"]
         if delta >= LIBRARY_FROM:
             started = time.perf_counter()
-            parts = [(poisson_step(rate, noise, adjacency), count)]
+            parts = [((poisson_step if adjacency is ADD else replaced_step)(rate, noise), count)]
             cells[0] = f"{library(parts, Pld().grid_step(parts, [step]), delta):.4f}"
             cells[1] = f"{time.perf_counter() - started:.2f}"
         lower = forced_epsilon(event, delta, adjacency)

@@ -82,9 +82,10 @@ class Pld:
         if precision:  # all unsampled steps are exactly one with less noise
             mu = math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
             parts.append((GaussianProfile(mu=mu), 1))
+        step_of = derived.replaced_step if adjacency is Adjacency.REPLACE_ONE else profiles.poisson_step
         for step in steps:
             if step.sample_rate < 1:
-                directions = profiles.poisson_step(step.sample_rate, step.noise_multiplier, adjacency)
+                directions = step_of(step.sample_rate, step.noise_multiplier)
                 parts.append((profiles.TwoSided(directions=directions), step.count))
         if not parts:
             return profiles.NOTHING

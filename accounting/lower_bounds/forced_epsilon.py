@@ -24,6 +24,7 @@ from dpsweep.accounting.accountants.pld import KINDS_OF_STEP, Pld, composed_loss
 from dpsweep.accounting.events.types import DpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.composition import CUTS, LOG_MOMENT, ComposedLosses, Tail
+from dpsweep.accounting.profiles.derived_profiles import replaced_step
 from dpsweep.accounting.profiles.privacy_profiles import CLOSED_FORM, poisson_step
 
 DOUBT, MOVED = 0.04, (1e-2, 1e-4, 1e-6)
@@ -79,7 +80,8 @@ def forced_epsilon(event: DpEvent, delta: float, adjacency: Adjacency, accountan
             else (1.0, step.noise_multiplier / math.sqrt(step.count), 1)
             for step in steps
         ]
-        parts = [(poisson_step(rate, noise, adjacency), count) for rate, noise, count in one_step]
+        step_of = replaced_step if adjacency is Adjacency.REPLACE_ONE else poisson_step
+        parts = [(step_of(rate, noise), count) for rate, noise, count in one_step]
         span = max(width_of_losses(steps), *(one.reach for both, _ in parts for one in both))
         whole = pld.grid_step(parts, steps)
         interval = max(whole / FINER, min(whole, span / FEW_POINTS))

@@ -11,18 +11,16 @@ Every tilt bounds delta at every epsilon, outside its window by Chernoff's bound
 samples and delta are small, a few huge losses may be the bulk under every tilt that could reach it. So the largest
 losses, which have a small part of delta together (`CUTS`), count as infinite, which only increases delta.
 
-*Guarantee*: upper bounds for the input distributions. What floating point and the window hide is added to delta:
-
-* Losses beyond the window: exp(K(t) - t top), Chernoff's bound at one t > theta. Mass that wraps around only adds to P.
-* The transform. A sum of N terms by log2 N levels of complex products and sums has an error of about 7 log2 N units of
-  rounding of each term (Higham 2002, Accuracy and Stability of Numerical Algorithms, Theorem 24.2); 16 are counted. So
-  each value y of the one-step transform has an error `e` of that number times the sum of the tilted probabilities, 1,
-  plus the rounding of the tilt; its power n one of A^n ((1 + 2 e)^n - 1) with A = max(|y|, 1/2), also when computed as
-  the exponential of n logarithms. The root of the sum of squares bounds the error of P in the Euclidean norm
-  (Parseval), to which the inverse transform adds 16 log2 N units of the norm of P; Cauchy-Schwarz bounds that of delta.
-* The probabilities of one step: a relative `ONE_STEP` each, 900 units. Second differences magnify errors of a curve,
-  but these cancel when summed by parts against exp(theta loss), except for a few units of the curve's decrements over
-  the grid step, which is at most a tenth of the losses' scale. Running sums: one unit for each addition.
+*Guarantee*: upper bounds for the input distributions. What floating point and the window hide is added to delta. Losses
+beyond the window have exp(K(t) - t top), Chernoff's bound at one t > theta; mass that wraps around only adds to P. In
+the transform, a sum of N terms by log2 N levels of complex products and sums has an error of about 7 log2 N units of
+rounding of each term (Higham 2002, Accuracy and Stability of Numerical Algorithms, Theorem 24.2); 16 are counted. So
+each value y of the one-step transform, of tilted probabilities with the sum 1, has an error `e` of that number plus the
+rounding of the tilt; its power n one of A^n ((1 + 2 e)^n - 1) with A = max(|y|, 1/2), also by way of a logarithm. The
+root of the sum of squares bounds the Euclidean error of P (Parseval), to which the inverse transform adds 16 log2 N
+units of the norm of P; Cauchy-Schwarz bounds that of delta. The probabilities of one step have a relative error of 900
+units, `ONE_STEP`: second differences magnify a curve's errors, but these cancel when summed by parts against exp(theta
+loss), up to ten units. Running sums have one unit for each addition.
 """
 
 from __future__ import annotations
@@ -62,9 +60,8 @@ class Losses:
     def from_curves(cls, ahead: np.ndarray, behind: np.ndarray, interval: float) -> Losses:
         """The losses whose hockey-stick curve is `ahead` at epsilon 0, interval, 2 interval ..., and `behind` reversed.
 
-        *Guarantee*: the grid's own curve passes through these values, or above if they are not convex in exp(epsilon),
-        and so lies above the true curve, which is convex. Curves from both sides of 0 keep their digits.
-        *Source*: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), Algorithm 1.
+        *Guarantee*: the grid's own curve passes through these values (above, where they are not convex in exp(epsilon))
+        and lies above the true curve, which is. *Source*: Doroshenko et al. 2022 (Connect the Dots), Algorithm 1.
         """
         step = math.expm1(interval)
 
@@ -198,12 +195,11 @@ class ComposedLosses(Profile):
 
 
 class Tail(Profile):
-    """The tail of a composition above each grid point from `first`, at one tilt, with bounds on its errors.
+    """The tail above each grid point from `first`, at the tilt of Chernoff's least epsilon if finite losses have delta.
 
-    The tilt is where Chernoff's bound on epsilon is least if finite losses have this delta. With c the loss at
-    `centre`: `mass` sums P exp(-theta (loss - c)) above a point, and `weighted` the same times exp(-(loss - c)), both
-    over exp(`scale`). The error of delta(e) is at most `rounding` exp(-theta (e - c) + scale) plus the fraction `slack`
-    of the mass; `beyond` is added for losses infinite or above the window.
+    With c the loss at `centre`: `mass` sums P exp(-theta (loss - c)) above a point, and `weighted` the same times
+    exp(-(loss - c)), both over exp(`scale`). The error of delta(e) is at most `rounding` exp(-theta (e - c) + scale)
+    plus the fraction `slack` of the mass; `beyond` is added for losses infinite or above the window.
     """
 
     def __init__(self, losses: ComposedLosses, delta: float) -> None:

@@ -3,27 +3,12 @@
 A profile bounds the hockey-stick divergence of both directions at every epsilon >= 0. Where they are known apart, it
 has the profile of each as `directions`; else one stands for both.
 
-*Sampled Gaussian steps.* Under add or remove one the dominating pairs are those of Zhu, Dong, Wang 2022 (Optimal
-Accounting of Differential Privacy via Characteristic Function), Theorem 11. Under replace one no pair of records is
-easier to distinguish than (1-q) N(0, s^2) + q N(1, s^2) against (1-q) N(0, s^2) + q N(-1, s^2). *Proof.* Condition on
-the other records that are drawn: divergences are jointly convex, and the others' sum is only a shift. Let u and v be
-the clipped gradients of the two records, |u|, |v| <= 1, and e >= 0, c = (1-q)(exp(e)-1)/q; for e < 0 exchange the two.
-The divergence is q E (S - exp(e) V - c)_+ with S = exp(u.x/s^2 - |u|^2/2s^2), V = exp(v.x/s^2 - |v|^2/2s^2), x ~ N(0,
-s^2 I): the price of a spread option on two lognormal values with volatilities |u|/s and |v|/s and correlation r. By
-Plackett's identity its derivative in r is |u||v|/s^2 times E of S V times the pay-off's mixed second derivative, which
-is -exp(e) times a point mass: the price is largest at r = -1. There its derivative in |u|/s is E[(|u|/s) S^2 f_SS -
-(|v|/s) S V f_SV] >= 0, and likewise in |v|/s: it is largest at |u| = |v| = 1. So the pair dominates every step for all
-earlier outputs, and dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10). QED. See also Lebeda, Regehr, Kamath,
-Steinke 2025 and Schuchardt et al. 2024; `tests/accounting/profiles/test_pairs.py` searches for a worse pair.
-
 *Rounded noise.* The law of one noisy number is within a factor exp(+-LOG_RATIO) of that under exact noise, given all
-earlier ones. So the joint law of k numbers is within exp(+-x) of the exact one except with a probability of d, on both
-neighbours, and at every e of any sign the divergence delta(e) under exact noise becomes at most
-
-    exp(x) delta(e - 2 x) + (1 + exp(e - x)) d.
-
-This is of *one try*, its score included: a rule that hides losers raises x as it raises epsilon, so it starts from it.
-*Source*: Dwork, Rothblum, Vadhan 2010 (Boosting and Differential Privacy), Lemma III.2 and Theorem III.3, for x.
+earlier ones, but for noise beyond 16 standard deviations (`NEVER` in `accounting/events/build.py`). So the joint law of
+k numbers is within exp(+-x) of the exact one except with a probability of d, on both neighbours, and at every e of any
+sign the divergence delta(e) under exact noise becomes at most exp(x) delta(e - 2 x) + (1 + exp(e - x)) d. This is of
+*one try*, its score included: a rule that hides losers raises x as it raises epsilon. *Source*: Dwork, Rothblum, Vadhan
+2010 (Boosting and Differential Privacy), Lemma III.2 and Theorem III.3, for x.
 """
 
 from __future__ import annotations
@@ -37,8 +22,6 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import special
 
-from dpsweep.accounting.guarantee import Adjacency
-
 SMALLEST_DELTA = 1e-30  # below, the tails that grids cut off are no longer negligible
 FARTHEST = 5000.0  # divergences at larger epsilons are bounded by the one here
 REACH = 13.0  # standard deviations of noise that a grid of losses covers; the 1e-38 beyond is an infinite loss
@@ -46,9 +29,7 @@ LOG_RATIO = 2.0**-41  # bound on a cell's log-probability minus that under exact
 REACHES = (64.0, 2.0**14, math.inf)  # d is tail * exp(-reach) up to the first epsilon, to the second, and 0 beyond
 TAIL, SHARE = 1e-36, 1e-9  # the tail of a profile, far below every delta in use; or, where delta is known, this part
 CLOSED_FORM = 1e-10  # more than the relative error of a curve of one step
-_LARGEST_EPSILON, _UNIT = 1e4, 2.0**-42
-_ULPS = 2.0**-50  # more than the relative error of a few operations
-
+_LARGEST_EPSILON, _UNIT, _ULPS = 1e4, 2.0**-42, 2.0**-50  # the last is more than the relative error of a few operations
 Curve = Callable[[np.ndarray], np.ndarray]  # bounds of a law's divergence from another at any real epsilons; [n]
 
 
@@ -70,10 +51,7 @@ class Profile(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProfile(Profile):
-    """A Gaussian mechanism with sensitivity over noise `mu`.
-
-    *Source*: Balle and Wang 2018 (Improving the Gaussian Mechanism), Theorem 8.
-    """
+    """Of sensitivity over noise `mu`. *Source*: Balle and Wang 2018 (Improving the Gaussian Mechanism), Theorem 8."""
 
     mu: float
 
@@ -90,7 +68,7 @@ class GaussianProfile(Profile):
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed(Profile):
-    """A claim of epsilon `at` and delta `beyond`: at worst, randomised response that reveals all with that probability.
+    """A claim: at worst, randomised response that reveals all with the probability `beyond`.
 
     *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3.
     """
@@ -175,13 +153,10 @@ def first_within(
 ) -> int | None:
     """The least whole number in (low, high] with a price of at most `target`; None if the price at `high` is above.
 
-    *Guarantee*: the price at the returned number is at most `target`, and above it at the number before, unless that is
-    `low`; so it is the least one if prices never rise. `start`, and the `stride` in which the price is expected to fall
-    by a factor of e, change only the length of the search: a tenth of the evaluations of a bisection. Its steps grow
-    until it has both ends; then it takes secants of the price's logarithm, farther each time that the same end moves.
-
-    >>> first_within(lambda number: 1 / number, 0.01, 0, 10**6, start=7, stride=7)
-    100
+    *Guarantee*: the price at the number before is above `target`, unless that is `low`: it is the least one if prices
+    never rise. `start`, and the `stride` in which a price is expected to fall by e-fold, change its speed alone:
+    steps grow until there are both ends; then come secants of the price's logarithm, farther each time that the same
+    end moves, which is a tenth of the evaluations of a bisection.
     """
     price = lru_cache(maxsize=None)(price)
     bad, good, guess, step, moved, last = low, high, start, 0, 0, None
@@ -216,21 +191,18 @@ class Direction(Profile):
         return np.asarray(self.curve(np.asarray(epsilons, dtype=float)) * (1 + CLOSED_FORM))
 
 
-def poisson_step(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, ...]:
-    """A Gaussian step on a Poisson sample: with the record against without it, and the opposite; one if alike."""
+def poisson_step(rate: float, noise: float) -> tuple[Direction, ...]:
+    """A Gaussian step on a Poisson sample, with the record against without it, and the opposite; one if alike.
+
+    *Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11.
+    """
     mu = 1 / noise
     reach = mu**2 / 2 + REACH * mu
     if rate == 1:
-        if adjacency is Adjacency.REPLACE_ONE:
-            mu, reach = 2 * mu, 2 * mu**2 + 2 * REACH * mu
         return (Direction(curve=GaussianProfile(mu=mu).delta, reach=reach),)
     absent, sampled = math.log1p(-rate), math.log(rate)
-    most = float(np.logaddexp(absent, sampled + reach))
-    if adjacency is Adjacency.REPLACE_ONE:
-        most -= float(np.logaddexp(absent, sampled - reach - mu**2))
-        return (Direction(curve=partial(_replaced_record, rate, noise), reach=most),)
+    most, least = (float(np.logaddexp(absent, sampled + sign * reach)) for sign in (1, -1))
     removed = Direction(curve=partial(_removed_record, rate, noise), reach=most)
-    least = float(np.logaddexp(absent, sampled - reach))
     return removed, Direction(curve=partial(_added_record, rate, noise), reach=-least)
 
 
@@ -250,26 +222,8 @@ def _added_record(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray
     return np.where(epsilons < most, weight * GaussianProfile(mu=1 / noise).delta(inner), 0.0)
 
 
-def _replaced_record(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    # the loss is epsilon at x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2)) sinh(epsilon / 2)))
-    size = np.abs(epsilons) / 2
-    with np.errstate(divide="ignore"):
-        logs = 1 / (2 * noise**2) + math.log1p(-rate) - math.log(rate) + size + np.log(-np.expm1(-2 * size) / 2)
-    far = np.where(logs > 300, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 300))))
-    x = -(noise**2) * np.copysign(size + far, epsilons)
-    # without the record's part the two mixtures are equal, so their difference keeps its digits at tiny rates
-    own = special.ndtr((x + 1) / noise) - np.exp(epsilons + special.log_ndtr((x - 1) / noise))
-    above, below = np.maximum(epsilons, 0.0), np.minimum(epsilons, 0.0)
-    common = special.log_ndtr(x / noise)
-    others = np.where(epsilons > 0, np.exp(common + above) * np.expm1(-above), -np.exp(common) * np.expm1(below))
-    return np.asarray(np.maximum(0.0, rate * own + (1 - rate) * others))
-
-
 def log_ratio_of_numbers(numbers: int, reach: float, tail: float) -> float:
-    """The smaller of two x for so many rounded numbers: for d = 0, or for d = `tail` * exp(-`reach`).
-
-    Nothing bounds the rounding beyond 16 standard deviations, but such noise is far less probable than `tail`.
-    """
+    """The smaller of two x for so many rounded numbers: for d = 0, or for d = `tail` * exp(-`reach`)."""
     every = numbers * LOG_RATIO
     return min(every, LOG_RATIO * math.sqrt(2 * numbers * (reach - math.log(tail))) + every * math.expm1(LOG_RATIO))
 

@@ -4,9 +4,7 @@ A search releases the best of K independent tries; K is secret, with generating 
 Q' on neighbouring data sets, the privacy profile delta_Q, and the trade-off curve T(u) = sup {Q(S): Q'(S) <= u} = inf
 over e of (exp(e) u + delta_Q(e)). For every e >= 0, and the larger of both directions,
 
-    delta(e) <= sum_i D_i delta_Q(e + ln x_i),
-
-where h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+ .
+    delta(e) <= sum_i D_i delta_Q(e + ln x_i)  with  h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+
 
 *Proof.* Break ties by an independent uniform number, which costs nothing once it is forgotten, so that scores have
 densities. Let q be the density of one try at the output y, Q(<= y) the probability of a score of at most that of y, L =
@@ -16,11 +14,11 @@ The outputs that score at most as much as y are a test, so Q(<= y) <= T(u). As f
     q f'(Q(<= y)) - exp(e) q' f'(Q'(<= y)) <= q' (L f'(T(u)) - exp(e) f'(u)) <= q' exp(e) h(exp(-e) L).
 
 The integral of the positive part of the left side is the winners' divergence, so delta(e) <= exp(e) E_Q'[h(exp(-e) L)].
-As the supremum of affine functions with non-negative slopes and with h(0) = 0, h is convex and non-decreasing; over
-finitely many cells of u, with f'(T) taken at a cell's upper end and f'(u) at its lower, it is a sum of ramps with D_i >
-0, of which each contributes D_i E_Q'[(L - exp(e) x_i)_+] = D_i delta_Q(e + ln x_i). A mass with L = infinity
-contributes f'(1) = E[K] times itself, as the formula says. The output "no try" has the same probability under both data
-sets, and costs nothing at e >= 0. A dominating pair may stand for (Q, Q'): the bound rises with delta_Q and T. QED.
+With f'(T) taken at the upper ends of finitely many cells of u and f'(u) at the lower, h is the maximum of 0 and affine
+functions that rise and are at most 0 at 0: a sum of ramps with D_i > 0. Each contributes D_i E_Q'[(L - exp(e) x_i)_+] =
+D_i delta_Q(e + ln x_i), and a mass with L = infinity f'(1) = E[K] times itself. The output "no try" is equally likely
+under both, and costs nothing at e >= 0. A dominating pair may stand for (Q, Q'): the bound rises with delta_Q and T.
+Any finite grid of e bounds T from above, and every x_i is lowered by more than its rounding error. QED.
 
 *Every point once* (`EachPoint`). The number K of tries is public, and try i has its own point, hence laws Q_i and Q_i',
 whose profiles and trade-off curves are at most delta_Q and T. The bound above holds for f(x) = x^K, with T replaced by
@@ -29,11 +27,8 @@ Q_j'(try j is worse than y) at the output y of try i. The winner has the density
 than i of Q_j(try j is worse than y), of at most T(u_j) <= T*(u_j) each. By concavity the product is at most T*(u)^(K -
 1), where u is the geometric mean of the u_j, whose product is u^(K - 1). So the difference of densities is at most q_i'
 (L T*(u)^(K - 1) - exp(e) u^(K - 1)), and the rest is as above, with 1 / K of f' for each i. No such T* is below 1 if
-T(0) > 0, so the u_j below some u_0 are left out: a try has an output of so low a rank with probability at most T(u_0)
-under Q_i, which adds K T(u_0) to delta (u_0 is 3e-33). QED. The runs are also a composition; the smaller price counts.
-
-Rounding is upwards: any finite grid of e bounds T from above, and every x_i is lowered by more than its rounding error.
-`tests/accounting/accountants/test_oracles.py` searches for counterexamples.
+T(0) > 0, so u_j below some u_0 (3e-33) are left out: outputs of so low a rank have a probability of at most T(u_0) for
+each try, which adds K T(u_0) to delta. QED. `tests/accounting/accountants/test_oracles.py` seeks counterexamples.
 """
 
 from __future__ import annotations
@@ -86,8 +81,7 @@ class BestOf(Profile):
         """Raises `UnsupportedEvent` where `delta` per try is below `SMALLEST_DELTA`."""
         if delta < SMALLEST_DELTA * self.tries.mean:
             raise UnsupportedEvent(
-                f"PLD is not safe at delta={delta} for {self.tries.mean:.4g} tries on average: delta / tries is "
-                f"below {SMALLEST_DELTA}; use RDP."
+                f"PLD is not safe at delta={delta}: delta / tries is below {SMALLEST_DELTA}; use RDP."
             )
         return profiles.invert_profile(self, delta)
 
@@ -123,9 +117,6 @@ def profile_of_best_try(profile: Profile, tries: Tries) -> Profile:
     *Guarantee*: an upper bound at every epsilon >= 0, for both directions, if `profile` bounds one try, its score
     included, the tries are independent, and their number is secret. With `EachPoint` the number is public, and the
     tries may be unlike. *Source*: proved above; benchmarks/RESULTS.md compares it with the strongest known attack.
-
-    >>> round(profile_of_best_try(profiles.GaussianProfile(mu=0.5), EachPoint(count=10)).epsilon(1e-5), 2)
-    6.8
     """
     is_one_try = tries.mean == 1 and tries.probability_beyond(1) == 0
     return profile if is_one_try or profile == profiles.NOTHING else BestOf(profile, tries)
@@ -138,10 +129,7 @@ def curves_and_tradeoffs(profile: Profile) -> tuple[tuple[Curve, Curve], ...]:
 
 
 def tradeoff_curve(curve: Curve) -> Curve:
-    """Upper bounds on T(u), rounding included: the least of its tangents near u, of which each is an upper bound.
-
-    Their slopes are exp(e) over a grid of e, out to where the curve is negligible.
-    """
+    """Upper bounds on T(u), as each tangent is: of those with slopes exp(e) on a grid, the least of three near u."""
     reach, infinite = 1.0, float(curve(np.array([FARTHEST]))[0])
     while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA + FLAT * infinite:
         reach *= 1.25
@@ -189,10 +177,9 @@ def slopes_of_cells(tries: Tries, ends: np.ndarray, bound: Curve) -> tuple[np.nd
 
 
 def lower_hull_indices(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of points with ascending x, from the first to the last; of those with equal x the first one stays; shape [m].
+    """Of points with ascending x, from the first to the last, by isotonic regression of the slopes; shape [m].
 
-    The slopes are an isotonic regression. A vertex too many raises the sum of ramps, which is convex; one too few is
-    off its chord by rounding alone, far less than `VALUE` and `LOG`.
+    A vertex too many only raises the sum of ramps; one too few is off its chord by far less than `VALUE` and `LOG`.
     """
     from scipy.optimize import isotonic_regression  # a tenth of `import torch`, for searches that hide alone
 

@@ -23,7 +23,7 @@ gradient g at t_s is then fixed, and so is every other record's part of a sum, g
 same on both sides. So block s is a fixed function, row after row, of the vector with the rows Z_t + p_s C[t, t_s] g: a
 Gaussian mechanism of multiplier sigma, since the shift has norm |g| times that of a column of C, on a Poisson sample of
 the record. Where the record is replaced, the other one has the same part and coin, and the pair is that of Poisson
-sampling (`accounting/profiles/privacy_profiles.py`). The blocks follow one another, T / b of them for each part, and
+sampling (`accounting/profiles/derived_profiles.py`). The blocks follow one another, T / b of them for each part, and
 dominating pairs compose (Zhu, Dong, Wang 2022, Theorem 10). QED
 
 *Resumes.* No row and no Z is stored: rows after a checkpoint would otherwise come out twice, with new draws Z for the

@@ -77,7 +77,7 @@ def exact_delta_of_two_steps(one: tuple[float, float], other: tuple[float, float
     x = np.linspace(-15 * noise, 1 + 15 * noise, 40_001)
     ratio = np.log1p(rate * np.expm1((2 * x - 1) / (2 * noise**2)))
     plain = np.exp(-(x**2) / (2 * noise**2)) / math.sqrt(2 * math.pi) / noise
-    removed, added = poisson_step(*other, ADD)
+    removed, added = poisson_step(*other)
     return max(
         np.trapezoid(plain * np.exp(ratio) * removed.curve(epsilon - ratio), x),
         np.trapezoid(plain * added.curve(epsilon + ratio), x),
@@ -113,7 +113,7 @@ def test_a_composition_of_gaussians_is_its_closed_form(
 )
 def test_the_grid_forces_no_more_than_the_closed_form(noise: float, steps: int, delta: float, interval: float) -> None:
     """Gaussian steps put on a grid one by one, as sampled steps are."""
-    (losses,), mu = composed_losses([(poisson_step(1.0, noise, ADD), steps)], interval), math.sqrt(steps) / noise
+    (losses,), mu = composed_losses([(poisson_step(1.0, noise), steps)], interval), math.sqrt(steps) / noise
     lower, upper = forced_by_losses(losses, delta), losses.epsilon(delta)
     assert exact_gaussian_delta(mu, lower) >= delta >= exact_gaussian_delta(mu, upper)
     assert 0.97 * upper < lower

@@ -1,7 +1,7 @@
 """Which two neighbouring data sets a Poisson-sampled Gaussian step tells apart best, one record replaced by another.
 
 Both records' clipped gradients lie in a ball. A search over pairs of them in the plane they span finds none that is
-told apart better than two opposite ones of full length, which is what `poisson_step` prices.
+told apart better than two opposite ones of full length, which is what `replaced_step` prices.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import CLOSED_FORM, poisson_step
+from dpsweep.accounting.profiles.derived_profiles import replaced_step
+from dpsweep.accounting.profiles.privacy_profiles import CLOSED_FORM
 
 NODES = 4001
 CLOSE = 1e-6
 
 
 def price(rate: float, noise: float, epsilon: float) -> float:
-    (replaced,) = poisson_step(rate, noise, Adjacency.REPLACE_ONE)
+    (replaced,) = replaced_step(rate, noise)
     return float(replaced.curve(np.array([epsilon]))[0])
 
 

@@ -16,9 +16,8 @@ from dpsweep.accounting.events.build import best_of_tries, compose, gaussian, no
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.profiles import privacy_profiles as losses
 from dpsweep.accounting.profiles.composition import ComposedLosses, Losses
-from dpsweep.accounting.profiles.derived_profiles import Sampled, worst_profile
+from dpsweep.accounting.profiles.derived_profiles import Sampled, replaced_step, worst_profile
 from dpsweep.accounting.profiles.privacy_profiles import (
     EVERYTHING,
     NOTHING,
@@ -27,10 +26,12 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Profile,
     TwoSided,
     invert_profile,
+    poisson_step,
 )
 from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+STEPS = {ADD: poisson_step, REPLACE: replaced_step}
 RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000)
 LAW = NegativeBinomial.with_mean(eta=0.5, mean=10.0)
 PROFILES = [
@@ -89,8 +90,8 @@ def test_one_sampled_step_is_exact() -> None:
     [(1e-4, 0.3), (0.02, 1.2), (0.2, 20.0), (0.5, 0.5), (0.3, 0.05), (0.99, 2.0)],
 )
 def test_a_steps_losses_are_the_librarys_in_every_direction(sample_rate: float, noise_multiplier: float) -> None:
-    (replaced,) = losses.poisson_step(sample_rate, noise_multiplier, REPLACE)
-    removed, added = losses.poisson_step(sample_rate, noise_multiplier, ADD)
+    (replaced,) = replaced_step(sample_rate, noise_multiplier)
+    removed, added = poisson_step(sample_rate, noise_multiplier)
     most = replaced.reach
     epsilons = np.linspace(-most, most, 400)
     for direction, ours in (
@@ -118,7 +119,7 @@ def test_distributions_agree_with_the_librarys(
         value_discretization_interval=1e-3,
         neighboring_relation=NeighboringRelation[adjacency.name],
     ).self_compose(steps)
-    ours = composed_losses([(losses.poisson_step(sample_rate, noise_multiplier, adjacency), steps)], 1e-3)
+    ours = composed_losses([(STEPS[adjacency](sample_rate, noise_multiplier), steps)], 1e-3)
     for delta in (1e-2, 1e-5, 1e-7):
         # An unsampled Gaussian collapses into one exactly; the library convolves its discretisation.
         slack = 1e-9 if steps == 1 else 2e-6 if sample_rate < 1 else 1e-5
@@ -225,6 +226,6 @@ def test_halving_the_interval_changes_next_to_nothing(sample_rate: float, noise_
     for adjacency in (ADD, REPLACE):
         whole = Pld().epsilon(event, 1e-5, adjacency)
         fine = min(1e-4, 0.1 * sample_rate / noise_multiplier) / 2
-        parts = [(losses.poisson_step(sample_rate, noise_multiplier, adjacency), steps)]
+        parts = [(STEPS[adjacency](sample_rate, noise_multiplier), steps)]
         half = max(direction.epsilon(1e-5) for direction in composed_losses(parts, fine))
         assert half - 1e-6 <= whole <= half * 1.001
