@@ -23,6 +23,7 @@ from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import DAMAGE, BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import HOME_VARIABLE
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
@@ -61,12 +62,12 @@ def account_without_rehearsal_prefix(plan: Plan) -> str:
 def ledger_of_sweep_folder(folder: Path) -> Ledger:
     """The ledger that the sweep in a folder is charged to: the scratch ledger of a rehearsal, else the user's."""
     file = SweepFolder(root=folder).plan_path
-    return existing_ledger_for_plan(Plan.read(file), folder) if file.is_file() else Ledger(Ledger.user_ledger_place())
+    return existing_ledger_for_plan(Plan.read(file), folder) if file.is_file() else Ledger(user_ledger_place())
 
 
 def existing_ledger_for_plan(plan: Plan, folder: Path) -> Ledger:
     """The ledger for this plan in this folder; raises `BadInput` for a rehearsal of which this machine has none."""
-    return scratch_ledger_of_folder(folder) if is_rehearsal_plan(plan) else Ledger(Ledger.user_ledger_place())
+    return scratch_ledger_of_folder(folder) if is_rehearsal_plan(plan) else Ledger(user_ledger_place())
 
 
 def find_or_create_ledger_for_plan(plan: Plan, folder: Path) -> Ledger:
@@ -79,7 +80,7 @@ def find_or_create_ledger_for_plan(plan: Plan, folder: Path) -> Ledger:
 
 def scratch_ledger_of_folder(folder: Path) -> Ledger:
     """The scratch ledger that a rehearsal's folder names; it lies beside the user's ledger, which is not opened."""
-    home = Ledger(Ledger.user_ledger_place()).folder_for_local_files / _HOME
+    home = Ledger(user_ledger_place()).folder_for_local_files / _HOME
     private = os.environ.get(HOME_VARIABLE)
     stores = Path(private).expanduser().absolute() / _HOME if private else home
     return Ledger(home / _read_random_name_of_scratch_ledger(folder) / _LEDGER, home=stores)

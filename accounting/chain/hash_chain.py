@@ -29,7 +29,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -61,27 +60,6 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (kind, seq)",
 )
 
-
-class Kind(StrEnum):
-    """The kinds of ledger entries."""
-
-    OPEN = "open"
-    RAISE = "raise"
-    CLOSE = "close"
-    DATA = "data"
-    CHARGE = "charge"
-    OUTSIDE = "outside"
-    START = "start"
-    RESUME = "resume"
-    SETTLE = "settle"
-    LAUNCH = "launch"
-    RELEASE = "release"
-    MANIFEST = "manifest"
-    RESTORED = "restored"
-    MIRROR = "mirror"
-
-
-SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
 INTERRUPTED = "interrupted"  # the status of a settled session whose attempt may resume from its checkpoint
 
 

@@ -24,7 +24,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from dpsweep.accounting import codec
-from dpsweep.accounting.chain.hash_chain import IDENTITY, INTERRUPTED, SPENDING, Entry, Kind, Lines
+from dpsweep.accounting.chain.hash_chain import IDENTITY, INTERRUPTED, Entry, Lines
 from dpsweep.accounting.codec import BESIDE, KIND, OMITTED, Amount, Count, PositiveInt, Read, Stored, Words
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.events.types import PlanEvent
@@ -48,11 +48,6 @@ class Policy(Stored, ABC):
     def to_json(self) -> dict[str, Any]:
         """The stored form, of which `policy_from_config` makes an equal policy."""
         return {KIND: self.tag} | codec.to_json(self)
-
-    @property
-    def name(self) -> str:
-        """How commands and reports call it."""
-        return self.tag
 
     @abstractmethod
     def amount_limits(self, budget: Guarantee) -> Amounts:
@@ -120,31 +115,31 @@ class Body(Stored):
         dataclass(frozen=True, kw_only=True)(cls)
         cls.kind = kind
         if kind:
-            _KINDS[kind] = cls
+            KINDS[kind] = cls
 
 
-_KINDS: dict[str, type[Body]] = {}
+KINDS: dict[str, type[Body]] = {}
 Kept = TypeVar("Kept", bound=Body)
 
 
-class Opened(Body, kind=Kind.OPEN):
+class Opened(Body, kind="open"):
     """Opens an account with a budget, an adjacency and unit, and a policy."""
 
     budget: Annotated[Guarantee, BESIDE]
     policy: StoredPolicy
 
 
-class Raised(Body, kind=Kind.RAISE):
+class Raised(Body, kind="raise"):
     """Replaces an account's budget by a higher one."""
 
     budget: Annotated[Guarantee, BESIDE]
 
 
-class Closed(Body, kind=Kind.CLOSE):
+class Closed(Body, kind="close"):
     """Closes the account: later charges are refused."""
 
 
-class Fingerprint(Body, kind=Kind.DATA):
+class Fingerprint(Body, kind="data"):
     """An account's private files, hidden without the key: its name, and the files' keyed digests, distinct, rising."""
 
     key_id: str
@@ -173,7 +168,7 @@ class Spending(Body):
     takes: Mapping[str, Amount]
 
 
-class Charged(Spending, kind=Kind.CHARGE):
+class Charged(Spending, kind="charge"):
     """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
 
     `event` is that of the rule in `record` over `points`, and of a card. `prices` is the version of the bounds that
@@ -195,7 +190,7 @@ def _check_visible(name: str, note: str) -> None:
         raise ValueError(f"Expected {name}={note!r} to be one line without control and bidirectional characters.")
 
 
-class SpentOutside(Spending, kind=Kind.OUTSIDE):
+class SpentOutside(Spending, kind="outside"):
     """Records a cost on these data outside this tool; `note` names its purpose in one line."""
 
     trials: tuple[()] = ()
@@ -203,7 +198,7 @@ class SpentOutside(Spending, kind=Kind.OUTSIDE):
     note: Annotated[str, _check_visible]
 
 
-class Restored(Spending, kind=Kind.RESTORED):
+class Restored(Spending, kind="restored"):
     """Charges again what a line took that only a mirror has; `line` is its digest."""
 
     trials: tuple[()] = ()
@@ -212,7 +207,7 @@ class Restored(Spending, kind=Kind.RESTORED):
     line: str
 
 
-class Started(Body, kind=Kind.START):
+class Started(Body, kind="start"):
     """Starts an attempt at a trial, on the charge with this digest; `accesses` is that of the declared events."""
 
     trial: str
@@ -221,7 +216,7 @@ class Started(Body, kind=Kind.START):
     accesses: Annotated[str, OMITTED] = ""
 
 
-class Resumed(Body, kind=Kind.RESUME):
+class Resumed(Body, kind="resume"):
     """Resumes an attempt from its checkpoint, for the `resume`-th time."""
 
     trial: str
@@ -229,7 +224,7 @@ class Resumed(Body, kind=Kind.RESUME):
     resume: Count
 
 
-class Ended(Body, kind=Kind.SETTLE):
+class Ended(Body, kind="settle"):
     """Ends a session of an attempt; `realised` is the outcome that its result reports."""
 
     trial: str
@@ -238,20 +233,20 @@ class Ended(Body, kind=Kind.SETTLE):
     realised: Annotated[Mapping[str, Any], BESIDE]
 
 
-class Launched(Body, kind=Kind.LAUNCH):
+class Launched(Body, kind="launch"):
     """A coordinator with this nonce hands out the plan's receipts; those of earlier launches are void."""
 
     nonce: str
 
 
-class Released(Body, kind=Kind.RELEASE):
+class Released(Body, kind="release"):
     """Releases the winner with this salted digest, on the charge with that digest."""
 
     charge: str
     winner: str
 
 
-class ReleaseManifest(Body, kind=Kind.MANIFEST):
+class ReleaseManifest(Body, kind="manifest"):
     """Publishes a folder of the sweep whose files have this salted digest, on the charge with that digest."""
 
     charge: str
@@ -259,7 +254,7 @@ class ReleaseManifest(Body, kind=Kind.MANIFEST):
     manifest: str
 
 
-class Mirrored(Body, kind=Kind.MIRROR):
+class Mirrored(Body, kind="mirror"):
     """Says that there is a mirror in this file, none from here on if `dropped`; without a path, the writer's own."""
 
     path: Annotated[str, OMITTED] = ""
@@ -280,11 +275,14 @@ def _check_identity(name: str, identity: str) -> None:
 LedgerIdentity = Annotated[str, _check_identity]
 
 
+SPENDING = (Charged.kind, SpentOutside.kind, Restored.kind)
+
+
 def read_body(entry: Entry) -> Body:
     """The body of a line, read once."""
     if not entry.parsed:
         with turn_read_errors_into_refusal(f"entry {entry.seq} of the ledger", LedgerDamaged):
-            entry.parsed.append(_KINDS.get(entry.kind, UnknownBody).from_json(entry.body))
+            entry.parsed.append(KINDS.get(entry.kind, UnknownBody).from_json(entry.body))
     body: Body = entry.parsed[0]
     return body
 
@@ -330,6 +328,15 @@ class Balance(Stored):
         rests = {name: (limit, self.reserved.get(name, Decimal(0))) for name, limit in limits.items()}
         return {name: max(Decimal(0), subtract_decimals_exactly(*pair)) for name, pair in rests.items()}
 
+    def require_same_neighbours(self, account: str, claim: Guarantee) -> None:
+        """Raises `BadInput` for a claim about other neighbours than the account has."""
+        own = self.budget
+        if (claim.adjacency, claim.unit) != (own.adjacency, own.unit):
+            raise BadInput(
+                f"Expected privacy.adjacency={claim.adjacency.value}, unit {claim.unit}, to be {own.adjacency.value}, "
+                f"{own.unit}, as the account of {account} was opened: claims about different neighbours do not add up."
+            )
+
     def _reserved_after(self, takes: Mapping[str, float]) -> dict[str, Decimal]:
         more = {name: codec.require_nonnegative_amount(name, amount) for name, amount in takes.items()}
         return {name: _EXACT.add(self.reserved.get(name, Decimal(0)), amount) for name, amount in more.items()}
@@ -347,7 +354,7 @@ class Attempts:
     @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
     def __init__(self, entries: Sequence[Entry]) -> None:
         contents = list(map(read_body, entries))
-        self.charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
+        self.charges = tuple(entry for entry in entries if entry.kind == Charged.kind)
         self.bodies = tuple(body_of_kind(entry, Charged) for entry in self.charges)
         self.covered = Counter(trial for body in self.bodies for trial in body.trials)
         self.starts = {(body.trial, body.attempt): body for body in contents if isinstance(body, Started)}
@@ -440,4 +447,4 @@ def append_body(lines: Lines, account: str, body: Body, *, plan: str = "", befor
     if before is None:
         raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
     after = before.after(body).to_json()
-    return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after)
+    return lines.append(account=account, kind=body.kind, plan=plan, body=body.to_json(), balance=after)

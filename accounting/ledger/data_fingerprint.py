@@ -30,7 +30,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents, user_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_file_errors_into_refusal
 from dpsweep.accounting.ledger.book import DIGEST, Fingerprint, body_of_kind
@@ -49,13 +48,13 @@ _NOT_ITS_OWNERS = stat.S_IWGRP | stat.S_IRWXO
 
 def known_data(ledger: Ledger) -> tuple[tuple[str, Fingerprint], ...]:
     """Every recorded data set, each after the name of its account."""
-    return tuple((entry.account, body_of_kind(entry, Fingerprint)) for entry in ledger.entries(kind=Kind.DATA))
+    return tuple((entry.account, body_of_kind(entry, Fingerprint)) for entry in ledger.entries(kind=Fingerprint.kind))
 
 
 def record_data(ledger: Ledger, account: str, data: Fingerprint) -> None:
     """Records the account's data files if they are new to it; refuses files of another account, and another key."""
     with ledger.transaction(account) as (lines, _, append):
-        known = [(one.account, body_of_kind(one, Fingerprint)) for one in lines.entries(kind=Kind.DATA)]
+        known = [(one.account, body_of_kind(one, Fingerprint)) for one in lines.entries(kind=Fingerprint.kind)]
         for other, files in known:
             if other != account and set(files.files) & set(data.files):
                 raise BadInput(f"Expected dataset.name={account} to be {other}: it has these files already.")
@@ -79,7 +78,7 @@ def same_data_elsewhere(data: Fingerprint, ledger: Ledger) -> tuple[str, ...]:
     for path in sorted(state_folder().glob(f"*{ENDING}")):
         with suppress(LedgerDamaged):
             for row in Mirror(path=path).rows() if path.stem != ledger.chain.identity() else ():
-                body = json.loads(row["body"]) if row["kind"] == Kind.DATA else {"key_id": ""}
+                body = json.loads(row["body"]) if row["kind"] == Fingerprint.kind else {"key_id": ""}
                 if body["key_id"] == data.key_id and set(data.files) & set(body["files"]):
                     accounts[places.get(path.stem, str(path)), row["account"]] = None
     return tuple(

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.chain.hash_chain import Entry, Kind, Lines
+from dpsweep.accounting.chain.hash_chain import Entry, Lines
 from dpsweep.accounting.durable_files import user_folder
 from dpsweep.accounting.errors import (
     BadInput,
@@ -53,11 +52,6 @@ class Ledger:
         self.chain = MirroredChain(place, mirrored=home is None)
         self.path, self.name, self.home = self.chain.chain.file, self.chain.chain.name, home
 
-    @staticmethod
-    def user_ledger_place() -> str:
-        """`DPSWEEP_LEDGER`, or a file in the user's data directory."""
-        return os.environ.get("DPSWEEP_LEDGER") or str(user_folder("data") / "ledger.sqlite")
-
     @property
     def folder_for_local_files(self) -> Path:
         """The folder for this machine's files beside the ledger: locks, and measured step times."""
@@ -83,34 +77,13 @@ class Ledger:
                 epsilon = balance.budget.epsilon
                 raise BadInput(f"Expected account={account} to be new; it is open with epsilon {epsilon}.")
         statement = self.statement(account, plan="")
-        _require_same_neighbours(account, statement.balance, budget)
+        statement.balance.require_same_neighbours(account, budget)
         if budget.promises_nothing != (public := statement.budget.promises_nothing):
             raise BudgetRefused(
                 f"The data of {account} were declared {'public' if public else 'private'} when its account was opened, "
                 f"and that stays: set dataset.public={str(public).lower()}."
             )
         return statement
-
-    def raise_budget(self, account: str, budget: Guarantee) -> Statement:
-        """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
-        with self.transaction(account) as (_, balance, append):
-            _require_same_neighbours(account, balance, budget)
-            _require_not_closed(account, balance)
-            now = balance.budget
-            if not now.is_within_budget(budget) or now == budget or budget.promises_nothing:
-                raise BadInput(
-                    f"The budget of {account} is epsilon {now.epsilon}, delta {now.delta} already, and is "
-                    "never lowered; say budget.epsilon= something larger."
-                )
-            append(book.Raised(budget=budget))
-        return self.statement(account)
-
-    def close_account(self, account: str) -> Statement:
-        """Closes the account for ever: later charges are refused. Trials that were charged may still finish."""
-        with self.transaction(account) as (_, balance, append):
-            _require_not_closed(account, balance)
-            append(book.Closed())
-        return self.statement(account)
 
     def charge(
         self,
@@ -142,7 +115,7 @@ class Ledger:
         own, opened = rule_from_config(rule), self.statement(account, plan="")
         if own.draws_in_secret and (len(trials), spares) != (1, 0):
             raise ValueError(f"Expected one attempt at a search by {own.name}, got {len(trials)} and {spares} spares.")
-        if any(body_of_kind(one, Charged).prices < PRICES for one in self.entries(account=account, kind=Kind.CHARGE)):
+        if any(body_of_kind(one, Charged).prices < PRICES for one in self.entries(account=account, kind=Charged.kind)):
             charges.require_paid_charges(self.statement(account))
         event = replace(own.event(points), sealed=query)
         quote = quote_for_charge(event, delta, opened.budget.adjacency, opened.budget.unit, opinions)
@@ -179,16 +152,6 @@ class Ledger:
                 earlier = book.sealed_charges(lines.entries(account=account))
                 body = replace(body, sealed=numbered_for_charge(earlier, sealed, account))
             return append(body)
-
-    def charge_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
-        """Records a cost on these data outside this tool. It has already happened, so it is never refused."""
-        if cost.promises_nothing:
-            raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
-        with self.transaction(account) as (_, balance, append):
-            _require_same_neighbours(account, balance, cost)
-            takes = balance.policy.amounts_of_charge(cost, None)
-            append(book.SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note))
-        return self.statement(account)
 
     def start(
         self, account: str, *, plan: str, trials: Sequence[str], declared: charges.Declared
@@ -285,17 +248,3 @@ class Ledger:
 
 def _not_open(account: str) -> BadInput:
     return BadInput(f"Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it.")
-
-
-def _require_not_closed(account: str, balance: Balance) -> None:
-    if balance.closed:
-        raise BadInput(f"Expected account={account} to be open; it was closed.")
-
-
-def _require_same_neighbours(account: str, balance: Balance, claim: Guarantee) -> None:
-    if (claim.adjacency, claim.unit) != (balance.budget.adjacency, balance.budget.unit):
-        raise BadInput(
-            f"Expected privacy.adjacency={claim.adjacency.value}, unit {claim.unit}, to be "
-            f"{balance.budget.adjacency.value}, {balance.budget.unit}, as the account of {account} was opened: claims "
-            "about different neighbours do not add up."
-        )

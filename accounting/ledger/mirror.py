@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dpsweep.accounting.chain.hash_chain import COLUMNS, Chain, End, Kind, Lines, Row, follows_line, new_nonce
+from dpsweep.accounting.chain.hash_chain import COLUMNS, Chain, End, Lines, Row, follows_line, new_nonce
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import (
     PRIVATE,
@@ -321,7 +321,7 @@ def void_open_attempts(lines: Lines, plans: Iterable[tuple[str, str]]) -> None:
 def named_mirrors(lines: Lines) -> tuple[tuple[Mirror, ...], set[str]]:
     """The mirrors that lines name and no later one drops; who wrote the first line, or one on a mirror of their own."""
     kept, writers = dict[str, bool](), {first.who for first in lines.entries(seq=1)}
-    for entry in lines.entries(kind=Kind.MIRROR):
+    for entry in lines.entries(kind=Mirrored.kind):
         body = body_of_kind(entry, Mirrored)
         if body.path:
             kept[body.path] = not body.dropped

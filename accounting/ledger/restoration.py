@@ -19,12 +19,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from dpsweep.accounting.chain.hash_chain import Chain, Entry, Kind, Lines, entry_from_row
+from dpsweep.accounting.chain.hash_chain import Chain, Entry, Lines, entry_from_row
 from dpsweep.accounting.durable_files import flush_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_file_errors_into_refusal
 from dpsweep.accounting.ledger.book import (
     Attempts,
     Balance,
+    Charged,
     Closed,
     Ended,
     Fingerprint,
@@ -99,7 +100,7 @@ def put_mirror_aside(mirror: Mirror) -> Path:
 def _charge_lost_entries(lines: Lines, lost: list[Entry]) -> Iterator[str]:
     """Charges each lost entry that no line stands for, and says again what others of them say."""
     known = {row["digest"] for row in lines.rows_after(0)}
-    known |= {body_of_kind(entry, Restored).line for entry in lines.entries(kind=Kind.RESTORED)}
+    known |= {body_of_kind(entry, Restored).line for entry in lines.entries(kind=Restored.kind)}
     for entry in lost:
         account, body, balance = entry.account, read_body(entry), balance_of_account(lines, entry.account)
         if isinstance(body, Opened):
@@ -136,7 +137,7 @@ def _charge_lost_entries(lines: Lines, lost: list[Entry]) -> Iterator[str]:
 
 def _use_up_attempts(lines: Lines) -> str:
     """Starts and ends every attempt that is paid for and has not ended; returns a sentence with their number."""
-    plans = list(dict.fromkeys((entry.account, entry.plan) for entry in lines.entries(kind=Kind.CHARGE)))
+    plans = list(dict.fromkeys((entry.account, entry.plan) for entry in lines.entries(kind=Charged.kind)))
     used = 0
     for account, plan in plans:
         append = partial(append_body, lines, account, plan=plan)

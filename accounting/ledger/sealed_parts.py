@@ -1,31 +1,24 @@
 """The sealed parts of an account: units that no sweep trains or selects on, each part of which answers once.
 
 An account sets them aside at its first charge, and they never change. A part is fresh only if every charge of the
-account left out the same parts of the same records: a cost from outside, a charge without sealed parts, or records that
-were prepared otherwise may have read any unit. The number of a card's part is given in the transaction of the charge,
-so no two charges have the same part.
-
-When all runs of a charge with a card have ended or were given up, a vector of counts on its part, t = sum over the
-part's units of v(M, unit) + noise, is asked once about the model M that is handed over.
+account left out the same parts of the same records: another one, or a cost from outside, may have read any unit. A
+card's part is numbered in the transaction of the charge, so no two charges have the same one. When all runs of a charge
+with a card have ended or were given up, a vector of counts on its part, t = sum over its units of v(M, unit) + noise,
+is asked once about the model M that is handed over.
 
 *Claim.* The card costs nothing beside the search: the price of the plan is the maximum over the populations, of which
-the part is one more.
+the part is one more. *Proof.* Take neighbours that differ in a unit of the part. No run has read it, so everything but
+t has the same law on both, and given everything else t is a Gaussian mechanism. A unit's part of a table has numbers
+>= 0 and norm at most 1: its numbers sum to 1, or, for k labels per record, it has 1 / sqrt(k) in one cell of each of k
+pairs, or a mean of such vectors. So a vector v of two tables, each scaled by the root of 1/2, has norm at most 1, and
+its difference to another unit's at most the root of 2, since v.w >= 0. This holds under every selection rule, as the
+part plays no part in the selection, and it is not amplified. For neighbours that differ in a unit elsewhere, the part
+is the same on both, so t is post-processing of the model; it may be one that is not released alone, as under a rule
+that hides its losers: it is the winner, or the final run's, which the price covers. QED
 
-*Proof.* Take neighbours that differ in a unit of the part. No run has read it, so everything but t has the same law on
-both, and given everything else t is a Gaussian mechanism. A unit's part of a table has numbers >= 0 and norm at most 1:
-its numbers sum to 1, or, for k labels per record, it has 1 / sqrt(k) in one cell of each of k pairs, or a mean of such
-vectors. So a vector v of two tables, each scaled by the root of 1/2, has norm at most 1, and its difference to another
-unit's at most the root of 2, since v.w >= 0. This holds under every selection rule, since the part has no part in the
-selection, and it is not amplified. Now take neighbours that differ in a unit elsewhere. The part is the same on both,
-so t is a randomised function of the model, and whatever the search releases of that unit it releases without t: t is
-post-processing of the model. The model may be one that is not released alone, as under a rule that hides its losers: it
-is the winner, or the final run's, which the price covers. So each unit is paid for by its own population. QED
-
-*Claim.* An interval of a card misses with probability at most its level.
-
-*Proof.* Given everything but the units of the part and the noise of t, the model is fixed, and these units are a fresh
-sample: the part was cut by a keyed hash of each unit alone, it is read once, and no earlier answer came from it. So the
-level is that of one score that was chosen beforehand. QED
+*Claim.* An interval of a card misses with probability at most its level. *Proof.* Given everything but the units of the
+part and the noise of t, the model is fixed, and these units are a fresh sample: a keyed hash of each unit alone cut the
+part, and no earlier answer came from it. So the level is that of one score that was chosen beforehand. QED
 """
 
 from __future__ import annotations
@@ -49,10 +42,7 @@ class SealedParts(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class SealedCharge(Stored):
-    """The parts that a charge's runs left out, and the number of the part that its card reads, from 1; None without.
-
-    `records` is the digest of how the records are prepared, on which the parts depend.
-    """
+    """The parts that a charge's runs left out of `records` (a digest), and the number, from 1, of its card's part."""
 
     parts: SealedParts
     records: str
@@ -67,15 +57,14 @@ def number_of_fresh_part(earlier: Iterable[SealedCharge | None], asked: SealedCh
     """The number of the next part that nothing has read, by all earlier charges of the account; None if there is none.
 
     >>> asked = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
-    >>> number_of_fresh_part([], asked), number_of_fresh_part([replace(asked, card=1), asked], asked)
-    (1, 2)
-    >>> number_of_fresh_part([None], asked) is None
-    True
+    >>> number_of_fresh_part([replace(asked, card=1), asked], asked), number_of_fresh_part([None], asked)
+    (2, None)
     """
-    known = list(earlier)
-    if not all(asked.is_cut_alike(one) for one in known):
-        return None
-    number = 1 + max((one.card or 0 for one in known if one is not None), default=0)
+    number = 1
+    for one in earlier:
+        if one is None or not asked.is_cut_alike(one):
+            return None
+        number = max(number, 1 + (one.card or 0))
     return number if number <= asked.parts.parts else None
 
 
@@ -83,8 +72,7 @@ def numbered_for_charge(earlier: Iterable[SealedCharge | None], asked: SealedCha
     """The same with the number of its card's part, if it asks for a card; raises `BadInput` if no part is left."""
     if asked.card is None:
         return asked
-    number = number_of_fresh_part(earlier, asked)
-    if number is None:
+    if (number := number_of_fresh_part(earlier, asked)) is None:
         raise BadInput(
             f"Expected a sealed part of {account} that nothing has read: none is left. Without a card, "
             "plan.card=false, the sweep may run."

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.codec import BESIDE, OMITTED, Amount, Count, Stored, Words, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.events.types import PlanEvent
@@ -27,6 +26,7 @@ from dpsweep.accounting.ledger.book import (
     Opened,
     Policy,
     Raised,
+    SpentOutside,
     Statement,
     read_body,
     subtract_decimals_exactly,
@@ -108,7 +108,7 @@ def require_recorded_budget(statement: Statement, budget: Guarantee) -> None:
 
 def first_swept_plan(statement: Statement) -> str | None:
     """The plan of the first charge that is no cost from outside; None without any. Empty where no plan is known."""
-    return next((entry.plan for entry in statement.charges if entry.kind != Kind.OUTSIDE), None)
+    return next((entry.plan for entry in statement.charges if entry.kind != SpentOutside.kind), None)
 
 
 def card_charge(attempts: Attempts) -> SealedCharge | None:
@@ -173,6 +173,11 @@ def refusal_text(account: str, balance: Balance, cost: Guarantee, takes: Mapping
         f"This costs epsilon {texts[EPSILON]} at delta {texts[DELTA]}{divergence}; on {account} "
         f"{remaining_phrase(balance, takes)} are left."
     )
+
+
+def policy_name(policy: Policy) -> str:
+    """How commands and reports call a policy."""
+    return f"Renyi filter of order {policy.order:g}" if isinstance(policy, RenyiFilter) else policy.tag
 
 
 def sharing_sentence(policy: Policy, budget: Guarantee) -> str:

@@ -1,4 +1,4 @@
-"""What a person does for a ledger: its mirrors are named and dropped on the record, and its chain is walked.
+"""What a person does for a ledger: budgets, costs from outside and mirrors go on the record, and its chain is walked.
 
 The ledger itself needs none of it: it brings lines back from its mirrors (`accounting/ledger/mirror.py`).
 """
@@ -13,13 +13,27 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.hash_chain import SPENDING, Chain, End, Entry, Kind, Lines, entry_from_row, follows_line
+from dpsweep.accounting.chain.hash_chain import Chain, End, Entry, Lines, entry_from_row, follows_line
 from dpsweep.accounting.chain.sqlite_file import ROLE
+from dpsweep.accounting.durable_files import user_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_read_errors_into_refusal
-from dpsweep.accounting.ledger.book import Balance, Mirrored, Opened, append_body, read_body
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.book import (
+    SPENDING,
+    Balance,
+    Closed,
+    Mirrored,
+    Opened,
+    Raised,
+    SpentOutside,
+    Statement,
+    append_body,
+    read_body,
+)
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror, MirroredChain, named_mirrors, own_mirror
 
-CHANGES = (Kind.OPEN, Kind.RAISE, Kind.CLOSE, *SPENDING)
+CHANGES = (Opened.kind, Raised.kind, Closed.kind, *SPENDING)
 """Kinds of entries that change the balance."""
 
 _LOCK_HOLDER = (
@@ -29,9 +43,53 @@ _LOCK_HOLDER = (
 )
 
 
+def user_ledger_place() -> str:
+    """`DPSWEEP_LEDGER`, or a file in the user's data directory."""
+    return os.environ.get("DPSWEEP_LEDGER") or str(user_folder("data") / "ledger.sqlite")
+
+
 def writer_text(entry: Entry) -> str:
     """The writer, and what vouches for the name: a database server, or what the writer's machine said."""
     return entry.who if entry.who.startswith(ROLE) else f"{entry.who} (self-declared)"
+
+
+def raise_budget(ledger: Ledger, account: str, budget: Guarantee) -> Statement:
+    """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
+    with ledger.transaction(account) as (_, balance, append):
+        balance.require_same_neighbours(account, budget)
+        _require_not_closed(account, balance)
+        now = balance.budget
+        if not now.is_within_budget(budget) or now == budget or budget.promises_nothing:
+            raise BadInput(
+                f"The budget of {account} is epsilon {now.epsilon}, delta {now.delta} already, and is "
+                "never lowered; say budget.epsilon= something larger."
+            )
+        append(Raised(budget=budget))
+    return ledger.statement(account)
+
+
+def close_account(ledger: Ledger, account: str) -> Statement:
+    """Closes the account for ever: later charges are refused. Trials that were charged may still finish."""
+    with ledger.transaction(account) as (_, balance, append):
+        _require_not_closed(account, balance)
+        append(Closed())
+    return ledger.statement(account)
+
+
+def _require_not_closed(account: str, balance: Balance) -> None:
+    if balance.closed:
+        raise BadInput(f"Expected account={account} to be open; it was closed.")
+
+
+def charge_outside(ledger: Ledger, account: str, cost: Guarantee, note: str) -> Statement:
+    """Records a cost on these data outside this tool. It has already happened, so it is never refused."""
+    if cost.promises_nothing:
+        raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
+    with ledger.transaction(account) as (_, balance, append):
+        balance.require_same_neighbours(account, cost)
+        takes = balance.policy.amounts_of_charge(cost, None)
+        append(SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note))
+    return ledger.statement(account)
 
 
 @contextmanager

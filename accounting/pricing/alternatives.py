@@ -9,6 +9,7 @@ from dpsweep.accounting.codec import shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, worst_of_events
 from dpsweep.accounting.ledger.book import DELTA, EPSILON, Statement
+from dpsweep.accounting.ledger.statement import policy_name
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
     epsilon_text_rounded_down,
@@ -173,7 +174,9 @@ def _noises_of_earlier_phases(plan: Plan, trials: Sequence[Trial]) -> list[float
 def _budget_raise_advice(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
     """How to raise the budget, if that makes room for the charge."""
     if not room.can_higher_budget_make_room(takes):
-        return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
+        return (
+            f"The {policy_name(room.balance.policy)} is fixed for as long as the account is; no raise makes room in it."
+        )
     short = _short_amounts(room, takes)
     parts = [*(["budget.epsilon=..."] if short != {DELTA} else []), *(["budget.delta=..."] if DELTA in short else [])]
     return f"`dpsweep budget raise dataset={account} {' '.join(parts)}` raises the budget on the record."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsweep.accounting.ledger.book import Statement
-from dpsweep.accounting.ledger.statement import remaining_phrase
+from dpsweep.accounting.ledger.statement import policy_name, remaining_phrase
 from dpsweep.accounting.pricing.alternatives import (
     RequiredNoise,
     fitting_ways_sentence,
@@ -53,7 +53,7 @@ def compare_plan_with_account(priced: PricedPlan, statement: Statement | None) -
         return Outlook()
     room = RemainingBudget.for_plan(priced, statement)
     takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
-    rest = f"{remaining_phrase(room.balance, takes)} left ({room.balance.policy.name})"
+    rest = f"{remaining_phrase(room.balance, takes)} left ({policy_name(room.balance.policy)})"
     return Outlook(
         admitted=room.balance.has_room(takes),
         times=room.number_of_admissible_repeats(takes),

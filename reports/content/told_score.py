@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.chain.hash_chain import Kind
+from dpsweep.accounting.ledger.book import SpentOutside
 from dpsweep.accounting.ledger.statement import card_charge, first_swept_plan, part_text
 from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
@@ -160,7 +160,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     if score is None:
         return None
     interval = None if reused else _interval_covering_choice(score)
-    has_outside_cost = any(entry.kind == Kind.OUTSIDE for entry in sweep.account.entries)
+    has_outside_cost = any(entry.kind == SpentOutside.kind for entry in sweep.account.entries)
     return ToldScore(
         value=float(score["value"]),
         low=None if interval is None else interval[0],

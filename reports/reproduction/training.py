@@ -23,6 +23,7 @@ from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.files import READABLE
 from dpsweep.accounting.ledger.book import Spending, body_of_kind
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import raise_budget
 from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import setting_text
 from dpsweep.reports.content.sweep_table import read_sweep
@@ -177,7 +178,7 @@ def raise_budget_if_charged_runs_were_lost(words: Sequence[str], ledger: Ledger)
         return False
     price, budget = body_of_kind(charges[0], Spending), ledger.statement(account).budget
     higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
-    ledger.raise_budget(account, higher)
+    raise_budget(ledger, account, higher)
     print_line(
         "Runs of this figure that were charged were lost, so they are charged again. The figure's own account, on "
         f"public data, is raised from epsilon {setting_text(budget.epsilon)} to {setting_text(higher.epsilon)} and "

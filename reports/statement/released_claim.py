@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.statement import charge_facts
+from dpsweep.accounting.ledger.statement import charge_facts, policy_name
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
@@ -194,7 +194,7 @@ def released_claim_of_sweep(
         discloses=DISCLOSES[most_disclosed(sweep.rule.discloses)],
         reserved=bill.reserved,
         budget=bill.budget,
-        policy=sweep.account.balance.policy.name,
+        policy=policy_name(sweep.account.balance.policy),
         upper_bounds=bill.upper_bounds,
         claimed_by=tuple(dict.fromkeys(charge_facts(charge).claimed_by for charge in bill.charges)),
         lines=tuple(lines),

@@ -15,6 +15,7 @@ import numpy as np
 from dpsweep.accounting.audit.record import FALSE_ALARM, AuditRecord, false_alarm_of_each
 from dpsweep.accounting.errors import ContractBroken, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line
@@ -43,7 +44,7 @@ def audit(request: SweepRequest) -> ExitCode:
 
     Raises `ContractBroken` if something that ran is not what was declared, or an attack finds more than the price.
     """
-    priced = compose_plan_on_account(request.points, request.plan, Ledger(Ledger.user_ledger_place()))
+    priced = compose_plan_on_account(request.points, request.plan, Ledger(user_ledger_place()))
     folder = SweepFolder(root=request.jobs.for_plan(priced.plan.id).sweep_folder_path)
     priced.plan.require_no_other_plan_in_file(folder.plan_path)
     machine = replace(request.compute.machine_of_worker_process(request.data), threads=request.compute.threads or 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.chain.hash_chain import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.chain.sqlite_file import ROLE
 from dpsweep.accounting.codec import plain
 from dpsweep.accounting.errors import DpsweepError
@@ -31,7 +31,14 @@ from dpsweep.accounting.ledger.book import (
     body_of_kind,
     read_body,
 )
-from dpsweep.accounting.ledger.statement import charge_facts, charged_event, limit_text, paid_attempts, sharing_sentence
+from dpsweep.accounting.ledger.statement import (
+    charge_facts,
+    charged_event,
+    limit_text,
+    paid_attempts,
+    policy_name,
+    sharing_sentence,
+)
 from dpsweep.accounting.ledger.upkeep import writer_text
 from dpsweep.accounting.notation import (
     delta_text_rounded_down,
@@ -89,7 +96,7 @@ def further_runs_that_fit(statement: Statement) -> FurtherRuns | None:
     """
     if statement.budget.promises_nothing:
         return None
-    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and body_of_kind(entry, Charged).event]
+    charges = [entry for entry in statement.entries if isinstance(body := read_body(entry), Charged) and body.event]
     if not charges:
         return None
     last, body = charges[-1], body_of_kind(charges[-1], Charged)
@@ -130,7 +137,7 @@ def to_json(statement: Statement) -> dict[str, Any]:
             "unit": budget.unit,
             "closed": statement.balance.closed,
             "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
-            "policy": statement.balance.policy.to_json() | {"name": statement.balance.policy.name},
+            "policy": statement.balance.policy.to_json() | {"name": policy_name(statement.balance.policy)},
             "sharing": sharing_sentence(statement.balance.policy, budget),
             "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
             "left": {name: float(left) for name, (_, left, _) in amounts.items()},

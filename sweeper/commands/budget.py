@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, turn_read_errors_into_refusal
+from dpsweep.accounting.ledger import upkeep
 from dpsweep.accounting.ledger.book import Policy, Statement, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import named_mirrors
@@ -62,7 +63,7 @@ def budget(arguments: Sequence[str]) -> None:
 
 def show_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget [show] [dataset=NAME] [--json]` shows what is reserved and left, and what still fits."""
-    ledger, words = Ledger(Ledger.user_ledger_place()), [word for word in arguments if word != JSON]
+    ledger, words = Ledger(upkeep.user_ledger_place()), [word for word in arguments if word != JSON]
     names = (
         [_account_name_from_key_values(_parse_key_values_with_dataset_name(words, ACCOUNT), ledger)]
         if words
@@ -89,7 +90,7 @@ def open_account(arguments: Sequence[str]) -> None:
     config = _config_from_overrides(
         ["+policy=addition", "privacy.delta=0", *words]
     )  # each sweep has its own privacy.delta
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(upkeep.user_ledger_place())
     claim = _call_or_raise_bad_input(budget_from_settings, budget_settings(config))
     _print_statements([ledger.open_account(str(config.dataset.name), claim, _policy_from_config(config))], arguments)
 
@@ -97,7 +98,7 @@ def open_account(arguments: Sequence[str]) -> None:
 def raise_budget(arguments: Sequence[str]) -> None:
     """`dpsweep budget raise dataset=NAME [budget.epsilon=E] [budget.delta=D]` raises a budget."""
     values = _parse_key_values_with_dataset_name([word for word in arguments if word != JSON], (*ACCOUNT, *AMOUNTS))
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(upkeep.user_ledger_place())
     account = _account_name_from_key_values(values, ledger)
     limits = {
         key.partition(".")[2]: require_valid_epsilon_or_delta(key, _parse_number(key, values[key]))
@@ -105,28 +106,28 @@ def raise_budget(arguments: Sequence[str]) -> None:
         if key in values
     }
     higher = _call_or_raise_bad_input(replace, ledger.statement(account).budget, **limits)
-    _print_statements([ledger.raise_budget(account, higher)], arguments)
+    _print_statements([upkeep.raise_budget(ledger, account, higher)], arguments)
 
 
 def close_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget close dataset=NAME` closes an account for ever: later charges are refused."""
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(upkeep.user_ledger_place())
     account = _account_name_from_key_values(
         _parse_key_values_with_dataset_name([word for word in arguments if word != JSON], ACCOUNT), ledger
     )
-    _print_statements([ledger.close_account(account)], arguments)
+    _print_statements([upkeep.close_account(ledger, account)], arguments)
 
 
 def charge(arguments: Sequence[str]) -> None:
     """`dpsweep budget charge dataset=NAME --epsilon E --delta D --note TEXT` records a cost outside dpsweep."""
     flags, words = _outside_charge_flags_and_other_words([word for word in arguments if word != JSON])
     require_below_upper_limit("budget.epsilon", flags["epsilon"], "--epsilon")
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(upkeep.user_ledger_place())
     account = _account_name_from_key_values(_parse_key_values_with_dataset_name(words, ACCOUNT), ledger)
     cost = _call_or_raise_bad_input(
         replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"]
     )
-    statement = _call_or_raise_bad_input(ledger.charge_outside, account, cost, flags["note"].strip())
+    statement = _call_or_raise_bad_input(upkeep.charge_outside, ledger, account, cost, flags["note"].strip())
     _print_statements([statement], arguments)
     limits = statement.balance.policy.amount_limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
@@ -150,7 +151,7 @@ def verify(arguments: Sequence[str]) -> None:
         folders = [folder for folder in folders if folder not in rehearsals]
         if not folders:
             return
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(upkeep.user_ledger_place())
     ends = [end for folder in folders for end in chain_ends_in_receipts(folder)]
     entries = verify_entries(ledger.chain, ends)
     for folder in folders:
@@ -170,7 +171,7 @@ def mirror(arguments: Sequence[str]) -> None:
     drop, files = "--drop" in arguments, [word for word in arguments if word != "--drop"]
     if len(files) > 1 or any(word.startswith("-") for word in files) or (drop and not files):
         raise BadInput(f"Expected `dpsweep budget mirror {' '.join(arguments)}` to be one file, perhaps with --drop.")
-    ledger, path = Ledger(Ledger.user_ledger_place()), Path(files[0]) if files else None
+    ledger, path = Ledger(upkeep.user_ledger_place()), Path(files[0]) if files else None
     if path is not None and drop:
         drop_mirror(ledger.chain, path)
         print_line(f"{ledger.name} has no mirror in {path} from now on.")
@@ -183,7 +184,7 @@ def restore(arguments: Sequence[str]) -> None:
     """`dpsweep budget restore` charges what only a mirror has, where a copy of the ledger went on by itself."""
     if arguments:
         raise BadInput(f"Expected `dpsweep budget restore` alone, got {arguments[0]}.")
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(upkeep.user_ledger_place())
     if sentences := restore_ledger(ledger.chain):
         print_lines("\n".join(sentences))
     else:

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.book import Statement
+from dpsweep.accounting.ledger.book import Ended, Launched, Resumed, Started, Statement
 from dpsweep.accounting.ledger.upkeep import writer_text
 from dpsweep.accounting.missing_rights import sentence_on_rights
 from dpsweep.accounting.notation import epsilon_text_rounded_up
@@ -69,7 +68,7 @@ def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> 
     )
 
 
-RUNS = (Kind.LAUNCH, Kind.START, Kind.RESUME, Kind.SETTLE)
+RUNS = (Launched.kind, Started.kind, Resumed.kind, Ended.kind)
 """The ledger's lines of runs."""
 
 

@@ -18,7 +18,7 @@ from dpsweep.accounting.errors import BadInput, ExitCode, LedgerOpenedMeanwhile
 from dpsweep.accounting.ledger.book import Fingerprint
 from dpsweep.accounting.ledger.data_fingerprint import new_data_message, record_data, same_data_elsewhere
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.upkeep import server_lock, verify_entries
+from dpsweep.accounting.ledger.upkeep import server_lock, user_ledger_place, verify_entries
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_error, print_errors, print_line, print_lines
@@ -486,4 +486,4 @@ class SweepCoordinator:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        return self.ledger or Ledger(Ledger.user_ledger_place())
+        return self.ledger or Ledger(user_ledger_place())

@@ -25,9 +25,9 @@ from functools import cached_property, partial
 from random import SystemRandom
 from secrets import token_hex
 
-from dpsweep.accounting.chain.hash_chain import Kind, new_nonce
+from dpsweep.accounting.chain.hash_chain import new_nonce
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.book import Ended, Statement
+from dpsweep.accounting.ledger.book import Ended, Started, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.notation import epsilon_text_rounded_up
@@ -213,7 +213,7 @@ def _record_ends_of_search_attempts(plan: Plan, ledger: Ledger, last: int) -> No
 def _receipt_of_whole_search(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
     """The receipt of the whole search, from the ledger entry of its start."""
     statement = ledger.statement(plan.account, plan.id)
-    entry = [entry for entry in statement.entries if entry.kind == Kind.START][stored.attempt - 1]
+    entry = [entry for entry in statement.entries if entry.kind == Started.kind][stored.attempt - 1]
     return Receipt.from_entry(entry, statement.attempts_of_plan(plan.id).starts[plan.id, stored.attempt])
 
 

@@ -12,6 +12,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.book import Addition, Policy
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
+from dpsweep.accounting.ledger.upkeep import charge_outside, close_account, raise_budget
 from tests.charges import charge_cost, charge_event
 from tests.databases import Place
 
@@ -86,10 +87,10 @@ def lived(place: Place, policy: Policy | None = None) -> tuple[Ledger, Callable[
     charge(ledger, "p")
     put_back = copied(place)
     charge(ledger, "q")
-    ledger.charge_outside("digits", ONE, "a pilot study")
-    ledger.raise_budget("digits", HIGHER)
+    charge_outside(ledger, "digits", ONE, "a pilot study")
+    raise_budget(ledger, "digits", HIGHER)
     charge(ledger, "r", "mnist")
-    ledger.close_account("mnist")
+    close_account(ledger, "mnist")
     ledger.open_account("adult", BUDGET)
     charge(ledger, "s", "adult")
     return ledger, put_back

@@ -17,10 +17,11 @@ import pytest
 from scipy.stats import norm
 
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.chain.hash_chain import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import mechanisms_with_counts
+from dpsweep.accounting.ledger.book import Launched
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.ledger.upkeep import verify_entries
@@ -212,7 +213,7 @@ class Sandbox:
     def _check_tries(self, plan: Plan, looks: Looks) -> None:
         """One charge, one start and one end, whatever happened; nothing ran but the stored draw, each try once."""
         kinds = [entry.kind for entry in self.entries if entry.plan == plan.id]
-        heard = [kind for kind in kinds if kind != Kind.LAUNCH]
+        heard = [kind for kind in kinds if kind != Launched.kind]
         assert heard == ["charge", "start", "settle"][: len(heard)]
         self._keep(self.folder.draw_path)
         self._keep(self.folder.outcome_path)

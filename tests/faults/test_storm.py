@@ -17,8 +17,8 @@ from random import Random
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.ledger.book import Launched
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from tests.faults.sandbox import CHECKPOINTS, HIDING, SWEEP, Sandbox
@@ -83,12 +83,12 @@ class Storm:
         return len(self.statement) if opened else 0
 
     @property
-    def statement(self) -> tuple[Kind, ...]:
+    def statement(self) -> tuple[str, ...]:
         return tuple(entry.kind for entry in Ledger(self.newest).statement("digits").entries)
 
     @property
     def launches(self) -> int:
-        return self.statement.count(Kind.LAUNCH)
+        return self.statement.count(Launched.kind)
 
     @property
     def ledger_files(self) -> list[Path]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.ledger.upkeep import charge_outside, raise_budget
 from dpsweep.sweeper.searches.admission import Retry
 from tests.fuzzing import commands
 from tests.fuzzing.mutations import Damage, damages
@@ -142,14 +143,14 @@ class Sweeps(RuleBasedStateMachine):
         account, ledger = self.world.desk.plan.account, self.world.ledger
         if account in ledger.account_names():
             budget = ledger.statement(account).budget
-            ledger.raise_budget(account, replace(budget, epsilon=float(budget.epsilon) + more))
+            raise_budget(ledger, account, replace(budget, epsilon=float(budget.epsilon) + more))
 
     @rule(epsilon=st.sampled_from((0.1, 5.0)))
     def spent_outside(self, epsilon: float) -> None:
         account, ledger = self.world.desk.plan.account, self.world.ledger
         if account in ledger.account_names():
             budget = ledger.statement(account).budget
-            ledger.charge_outside(account, replace(budget, epsilon=epsilon, delta=1e-6), "by hand")
+            charge_outside(ledger, account, replace(budget, epsilon=epsilon, delta=1e-6), "by hand")
 
     @invariant()
     def holds(self) -> None:

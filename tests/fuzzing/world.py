@@ -18,9 +18,9 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from dpsweep.accounting.chain.hash_chain import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.accounting.ledger.book import Attempts
+from dpsweep.accounting.ledger.book import Attempts, Released
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -141,7 +141,7 @@ class World:
         attempts = statement.attempts_of_plan(plan.id)
         self._learn_draws(attempts)
         self._check_looks(attempts)
-        releases = Counter(entry.body["charge"] for entry in self.entries if entry.kind == Kind.RELEASE)
+        releases = Counter(entry.body["charge"] for entry in self.entries if entry.kind == Released.kind)
         assert max(releases.values(), default=1) == 1, "a charge has one winner"
 
     def _check_looks(self, attempts: Attempts) -> None:
@@ -185,7 +185,7 @@ class World:
         salt = json.loads((folder / "release" / "winner.json").read_text())["salt"]
         digest = sha256(json.dumps([salt, content], sort_keys=True).encode()).hexdigest()
         lines = [
-            entry.body for entry in self.ledger.statement(self.desk.plan.account).entries if entry.kind == Kind.RELEASE
+            entry.body for entry in self.ledger.statement(self.desk.plan.account).entries if entry.kind == Released.kind
         ]
         (charge,) = {str(body["charge"]) for body in lines if body["winner"] == digest}
         winner = json.dumps(content, sort_keys=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.statement import policy_name, reserved_amounts
 from dpsweep.accounting.ledger.upkeep import verify_entries
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
@@ -67,7 +67,7 @@ def test_the_ledger_and_its_policies_are_read(frozen_ledger: Ledger) -> None:
     accounts = frozen_ledger.account_names()
     assert {"digits", "mnist_5k", "regression", "visits"} <= set(accounts)
     assert verify_entries(frozen_ledger.chain) == sum(len(frozen_ledger.statement(name).entries) for name in accounts)
-    assert frozen_ledger.statement("mnist_5k").balance.policy.name == "Renyi filter of order 4"
+    assert policy_name(frozen_ledger.statement("mnist_5k").balance.policy) == "Renyi filter of order 4"
 
 
 def test_the_sweep_verifies_renders_and_is_released(folder: Path, search: str, frozen_ledger: Ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ from dpsweep.accounting.ledger.data_fingerprint import Content, Key, new_data_me
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.statement import recorded_budgets, refusal_text, remaining_amounts, reserved_amounts
-from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.ledger.upkeep import (
+    charge_outside,
+    close_account,
+    raise_budget,
+    user_ledger_place,
+    verify_entries,
+)
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, charge, start
 from tests.charges import charge_event, start_attempts
@@ -94,8 +101,8 @@ def test_the_neighbours_of_an_account_are_fixed_when_it_is_opened(ledger: Ledger
     ):
         for request in (
             lambda other=other: ledger.open_account("digits", other),
-            lambda other=other: ledger.raise_budget("digits", other),
-            lambda other=other: ledger.charge_outside("digits", other, "a count"),
+            lambda other=other: raise_budget(ledger, "digits", other),
+            lambda other=other: charge_outside(ledger, "digits", other, "a count"),
         ):
             with pytest.raises(BadInput, match="different neighbours do not add up") as refused:
                 request()
@@ -197,36 +204,36 @@ def test_reopening_checks_the_budget_and_says_how_to_raise_it(ledger: Ledger) ->
         ledger.open_account("digits", BUDGET, Addition())
     higher = Guarantee(epsilon=12.0, delta=1e-4)
     assert ledger.open_account("digits", higher).budget == BUDGET
-    assert ledger.raise_budget("digits", higher).budget == higher
+    assert raise_budget(ledger, "digits", higher).budget == higher
     assert recorded_budgets(ledger.open_account("digits", BUDGET)) == (BUDGET, higher)
     for no_higher in (BUDGET, higher, Guarantee(epsilon=20.0, delta=1e-5)):
         with pytest.raises(BadInput, match="already, and is never lowered"):
-            ledger.raise_budget("digits", no_higher)
-    for unknown in (ledger.statement, ledger.close_account):
+            raise_budget(ledger, "digits", no_higher)
+    for unknown in (ledger.statement, partial(close_account, ledger)):
         with pytest.raises(BadInput, match="to be open"):
             unknown("nosuch")
 
 
 def test_a_closed_account_finishes_what_was_charged_and_takes_nothing_more(ledger: Ledger) -> None:
     charge(ledger)
-    assert remaining_amounts(ledger.close_account("digits")) == (0.0, 0.0)
+    assert remaining_amounts(close_account(ledger, "digits")) == (0.0, 0.0)
     assert start(ledger, "a")
     with pytest.raises(BudgetRefused) as refused:
         charge(ledger, plan="more")
     assert "was closed" in refusal_text("digits", **refused.value.facts)
-    for request in (lambda: ledger.close_account("digits"), lambda: ledger.raise_budget("digits", BUDGET)):
+    for request in (lambda: close_account(ledger, "digits"), lambda: raise_budget(ledger, "digits", BUDGET)):
         with pytest.raises(BadInput, match="closed"):
             request()
     assert verify_entries(ledger.chain) == 4
 
 
 def test_what_was_spent_outside_is_never_refused_and_counts(ledger: Ledger) -> None:
-    statement = ledger.charge_outside("digits", Guarantee(epsilon=12.0, delta=1e-5), "the paper of 2019")
+    statement = charge_outside(ledger, "digits", Guarantee(epsilon=12.0, delta=1e-5), "the paper of 2019")
     assert (reserved_amounts(statement), remaining_amounts(statement)) == ((12.0, 1e-5), (0.0, 9e-5))
     with pytest.raises(BudgetRefused):
         charge(ledger)
     with pytest.raises(BadInput, match="finite"):
-        ledger.charge_outside("digits", Guarantee(epsilon=float("inf"), delta=0.0), "all of it")
+        charge_outside(ledger, "digits", Guarantee(epsilon=float("inf"), delta=0.0), "all of it")
     assert verify_entries(ledger.chain) == 2
 
 
@@ -305,7 +312,7 @@ def test_a_raise_leaves_the_filter_as_it_was_opened(place: Place) -> None:
         ledger.open_account("digits", Guarantee(epsilon=5.0, delta=1e-4), FILTER)
     ledger.open_account("digits", BUDGET, FILTER)
     before = FILTER.amount_limits(BUDGET)
-    balance = ledger.raise_budget("digits", Guarantee(epsilon=20.0, delta=1e-4)).balance
+    balance = raise_budget(ledger, "digits", Guarantee(epsilon=20.0, delta=1e-4)).balance
     after = balance.policy.amount_limits(balance.budget)
     assert after["divergence"] == before["divergence"]
     assert after["epsilon"] == before["epsilon"] + 10
@@ -313,11 +320,11 @@ def test_a_raise_leaves_the_filter_as_it_was_opened(place: Place) -> None:
 
 def test_the_ledger_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("DPSWEEP_LEDGER", str(tmp_path / "mine.sqlite"))
-    assert Ledger(Ledger.user_ledger_place()).path == tmp_path / "mine.sqlite"
-    assert Ledger(Ledger.user_ledger_place()).folder_for_local_files == tmp_path
+    assert Ledger(user_ledger_place()).path == tmp_path / "mine.sqlite"
+    assert Ledger(user_ledger_place()).folder_for_local_files == tmp_path
     monkeypatch.setenv("DPSWEEP_LEDGER", "postgresql://me:hemligt@somewhere/books")
-    away = Ledger(Ledger.user_ledger_place())
+    away = Ledger(user_ledger_place())
     assert (away.path, away.name) == (None, "postgresql+psycopg://me:***@somewhere/books")
     assert away.folder_for_local_files == home / "data" / "dpsweep"
     monkeypatch.delenv("DPSWEEP_LEDGER")
-    assert Ledger(Ledger.user_ledger_place()).path == home / "data" / "dpsweep" / "ledger.sqlite"
+    assert Ledger(user_ledger_place()).path == home / "data" / "dpsweep" / "ledger.sqlite"

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import restoration
-from dpsweep.accounting.ledger.book import Ended, Fingerprint, Released, ReleaseManifest
+from dpsweep.accounting.ledger.book import Ended, Fingerprint, Launched, Mirrored, Released, ReleaseManifest
 from dpsweep.accounting.ledger.data_fingerprint import known_data, record_data
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.mirror import Mirror, named_mirrors, own_mirror
 from dpsweep.accounting.ledger.restoration import restore_ledger
-from dpsweep.accounting.ledger.upkeep import drop_mirror, name_mirror, verify_entries
+from dpsweep.accounting.ledger.upkeep import charge_outside, drop_mirror, name_mirror, raise_budget, verify_entries
 from dpsweep.accounting.records.released_files import record_release
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, FILTER, HIGHER, LOSSES, ONE, Loss, charge, lived, reserved
@@ -65,10 +64,10 @@ def release(ledger: Ledger) -> None:
 
 
 STEPS: dict[str, Callable[[Ledger], object]] = {
-    "raise": lambda ledger: ledger.raise_budget("digits", HIGHER),
+    "raise": lambda ledger: raise_budget(ledger, "digits", HIGHER),
     "data": lambda ledger: record_data(ledger, "digits", DATA),
     "charge": lambda ledger: pay(ledger, "q"),
-    "outside": lambda ledger: ledger.charge_outside("digits", ONE, "elsewhere"),
+    "outside": lambda ledger: charge_outside(ledger, "digits", ONE, "elsewhere"),
     "start": lambda ledger: start_attempts(ledger, "digits", plan="p", trials=["b"]),
     "resume": lambda ledger: ledger.resume("digits", plan="p", trials=["a"]),
     "launch": lambda ledger: ledger.launch("digits", plan="p", nonce="n" * 32),
@@ -102,7 +101,7 @@ def test_lines_that_a_file_lost_come_back_as_they_were(tmp_path: Path, loss: Los
     for account, lines in before.items():
         after = entries(again, account)
         assert after[: len(lines)] == lines
-        assert {entry.kind for entry in after[len(lines) :]} <= {Kind.LAUNCH}
+        assert {entry.kind for entry in after[len(lines) :]} <= {Launched.kind}
         assert again.statement(account).balance == ledger.statement(account).balance
     count = verify_entries(again.chain)
     charge(again, "t")
@@ -222,7 +221,7 @@ def test_a_mirror_is_dropped_on_the_record(machine: Path, tmp_path: Path) -> Non
     (tmp_path / "far.jsonl").unlink()
     drop_mirror(ledger.chain, tmp_path / "far.jsonl")
     assert named(ledger) == ()
-    assert [entry.kind for entry in entries(ledger)].count(Kind.MIRROR) == 2
+    assert [entry.kind for entry in entries(ledger)].count(Mirrored.kind) == 2
     pay(ledger, "q")
     with pytest.raises(BadInput, match="to be a mirror that"):
         drop_mirror(ledger.chain, tmp_path / "far.jsonl")
@@ -355,10 +354,10 @@ def forked(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Le
     ledger.launch("digits", plan="p", nonce="n" * 32)
     start_attempts(ledger, "digits", plan="p", trials=["b"])
     record_data(ledger, "digits", DATA)
-    ledger.raise_budget("digits", HIGHER)
+    raise_budget(ledger, "digits", HIGHER)
     ledger.open_account("mnist", BUDGET)
     charge(ledger, "m", "mnist")
-    ledger.charge_outside("digits", Guarantee(epsilon=2.5, delta=0.0), "a pilot study")
+    charge_outside(ledger, "digits", Guarantee(epsilon=2.5, delta=0.0), "a pilot study")
     release(ledger)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))

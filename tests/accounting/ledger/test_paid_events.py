@@ -13,7 +13,7 @@ from dpsweep.accounting.events.build import PlanEvent, gaussian, no_access, pois
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.book import Started, append_body
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.ledger.upkeep import charge_outside, verify_entries
 from dpsweep.accounting.records.plan import priced_events_of_runs
 from tests.charges import NOTHING, PANEL
 
@@ -165,6 +165,6 @@ def test_runs_on_shared_batches_are_together_the_one_point(ledger: Ledger) -> No
 
 
 def test_a_cost_from_outside_starts_nothing(ledger: Ledger) -> None:
-    ledger.charge_outside("digits", Guarantee(epsilon=1.0, delta=0.0), "a pilot study")
+    charge_outside(ledger, "digits", Guarantee(epsilon=1.0, delta=0.0), "a pilot study")
     with pytest.raises(ContractBroken, match="covered by no charge"):
         start(ledger, ("a",), a=CHEAP)

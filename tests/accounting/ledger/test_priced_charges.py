@@ -18,12 +18,13 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, BudgetRefused, LedgerDamaged, UnderCharged
 from dpsweep.accounting.events.build import PlanEvent, gaussian, noisy_table, non_private, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.ledger import upkeep
 from dpsweep.accounting.ledger.book import Addition, Charged, Policy, append_body, read_body
 from dpsweep.accounting.ledger.charges import require_paid_charges
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.statement import charged_event
-from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.ledger.upkeep import charge_outside, verify_entries
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.upper_bounds import PRICES, upper_bound
 from tests.charges import PANEL, charge_cost, charge_event
@@ -66,7 +67,7 @@ def test_opinions_lower_no_delta_of_a_charge(ledger: Ledger) -> None:
 
 def test_no_function_of_the_book_takes_a_price_but_for_a_cost_from_outside() -> None:
     methods = dict(inspect.getmembers(Ledger, inspect.isfunction))
-    for name, method in methods.items():
+    for name, method in {**methods, **dict(inspect.getmembers(upkeep, inspect.isfunction))}.items():
         parameters = inspect.signature(method).parameters
         assert not parameters.keys() & {"epsilon", "quote", "event", "bound", "price"}, name
         kinds = {
@@ -206,12 +207,12 @@ def test_what_a_later_version_prices_higher_is_under_charged_until_it_is_taken(
         require_paid_charges(ledger.statement("digits"))
     assert late.value.exit_code == 9
     note = str(late.value).partition('--note "')[2].partition('"')[0]
-    ledger.charge_outside("digits", Guarantee(epsilon=0.2, delta=0.0), note)
+    charge_outside(ledger, "digits", Guarantee(epsilon=0.2, delta=0.0), note)
     for again in (lambda: require_paid_charges(ledger.statement("digits")), charge_another):
         with pytest.raises(UnderCharged, match=r"by epsilon 0\.05"):
             again()
     assert len(ledger.statement("digits").charges) == 2, "the account waits"
-    ledger.charge_outside("digits", Guarantee(epsilon=0.05, delta=0.0), note)
+    charge_outside(ledger, "digits", Guarantee(epsilon=0.05, delta=0.0), note)
     assert require_paid_charges(ledger.statement("digits")) == 1
     monkeypatch.setattr(upper_bounds, "upper_bound", upper_bound)
     charge_another()
@@ -231,7 +232,7 @@ def test_a_filter_that_lacks_divergence_is_paid_the_whole_price(
     words = shlex.split(str(late.value).partition("To take it: ")[2].rstrip("."))
     epsilon, delta = (float(words[words.index(name) + 1]) for name in ("--epsilon", "--delta"))
     assert (epsilon, delta) == (pytest.approx(upper_bound(RUN, 1e-5, BUDGET.adjacency)), 1e-5)
-    ledger.charge_outside("digits", Guarantee(epsilon=epsilon, delta=delta), words[-1])
+    charge_outside(ledger, "digits", Guarantee(epsilon=epsilon, delta=delta), words[-1])
     assert require_paid_charges(ledger.statement("digits")) == 1
 
 
@@ -243,5 +244,5 @@ def test_charges_hold_by_either_policy_and_costs_without_an_event_are_taken_as_t
     ledger.open_account("digits", BUDGET, policy)
     charge_event(ledger, "digits", plan="p", trials=["a"], event=OTHER)
     charge_cost(ledger, "digits", plan="q", trials=["a"], cost=Guarantee(epsilon=1.0, delta=1e-5))
-    ledger.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-5), "a pilot study")
+    charge_outside(ledger, "digits", Guarantee(epsilon=1.0, delta=1e-5), "a pilot study")
     assert require_paid_charges(ledger.statement("digits")) == 2

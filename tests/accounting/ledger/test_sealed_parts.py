@@ -13,6 +13,7 @@ from dpsweep.accounting.ledger.book import Charged, body_of_kind, sealed_charges
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
 from dpsweep.accounting.ledger.statement import card_part
+from dpsweep.accounting.ledger.upkeep import charge_outside
 from tests.accounting.books import BUDGET, ONE
 from tests.charges import charge_cost
 
@@ -67,7 +68,7 @@ def test_no_part_is_fresh_once_a_charge_may_have_read_any_unit(
 
 
 def test_no_part_is_fresh_after_a_cost_from_outside(book: Ledger) -> None:
-    book.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-9), "a study")
+    charge_outside(book, "digits", Guarantee(epsilon=1.0, delta=1e-9), "a study")
     assert sealed_charges(book.statement("digits").entries) == (None,)
     with pytest.raises(BadInput, match="none is left"):
         charge(book, ASKED)

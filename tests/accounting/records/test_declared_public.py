@@ -15,7 +15,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.statement import remaining_amounts, reserved_amounts
-from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.ledger.upkeep import raise_budget, verify_entries
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.selection.rules import Composition
@@ -71,7 +71,7 @@ def test_what_was_declared_of_an_account_stays(ledger: Ledger, fixed: Guarantee,
 def test_no_raise_makes_private_data_public(ledger: Ledger) -> None:
     ledger.open_account("open", PROMISE)
     with pytest.raises(BadInput, match="already, and is never lowered"):
-        ledger.raise_budget("open", NOTHING)
+        raise_budget(ledger, "open", NOTHING)
 
 
 def test_a_filter_has_nothing_to_promise(ledger: Ledger) -> None:

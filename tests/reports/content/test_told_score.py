@@ -13,6 +13,7 @@ import pytest
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import charge_outside
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.interface import level_of_told_interval
 from dpsweep.reports.content.facts import page_facts_by_name, read_bill
@@ -178,7 +179,7 @@ def test_a_cost_from_outside_takes_no_interval_away(sweep_of: SweepOf, tmp_path:
     """It was no sweep; the interval says what it assumes of it."""
     ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Guarantee(epsilon=1000.0, delta=1e-3)
     ledger.open_account("digits", budget)
-    ledger.charge_outside("digits", replace(budget, epsilon=0.5, delta=1e-6), "a survey of last year")
+    charge_outside(ledger, "digits", replace(budget, epsilon=0.5, delta=1e-6), "a survey of last year")
     made = tell(sweep_of(AXES))
     sweep = read_sweep(made.folder, made.ledger)
     told = told_score_of_run(sweep, str(sweep.winner_id))

@@ -19,6 +19,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.book import Charged, body_of_kind
 from dpsweep.accounting.ledger.statement import charged_event, reserved_amounts
+from dpsweep.accounting.ledger.upkeep import charge_outside
 from dpsweep.accounting.pricing.price import proven_gaussian_mu
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.sweep_table import read_sweep
@@ -166,7 +167,7 @@ def test_under_such_a_rule_no_document_depends_on_losers(sweep_of: SweepOf, only
 @pytest.mark.usefixtures("blank_pictures")
 def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, repeats=(1,))
-    made.ledger.charge_outside("digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
+    charge_outside(made.ledger, "digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
     write_release(made.folder, made.ledger, ALL, DAY)
     charges = made.ledger.statement("digits").charges
     own = [charge.body for charge in charges if charge.plan == made.plan.id]

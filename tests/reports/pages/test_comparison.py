@@ -15,6 +15,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import reserved_amounts
+from dpsweep.accounting.ledger.upkeep import charge_outside
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.panels import Mark
@@ -80,7 +81,7 @@ def test_three_sweeps_are_reported_released_and_checked(
 ) -> None:
     folders = several(one={"axes": CLIPPED}, two={"axes": NORMALIZED, "fates": {1: "failed"}}, three={"axes": ADAM})
     words = [str(folder) for folder in folders]
-    books.charge_outside("digits", Guarantee(epsilon=0.5, delta=1e-6), "a pilot study")
+    charge_outside(books, "digits", Guarantee(epsilon=0.5, delta=1e-6), "a pilot study")
     cli.report(words)
     *own, page = map(Path, capsys.readouterr().out.splitlines())
     assert own == [folder / "curator" / "report.html" for folder in folders]

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.ledger.book import Released, ReleaseManifest
 from dpsweep.accounting.records.released_files import WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
@@ -187,7 +187,7 @@ def test_a_release_of_another_day_or_with_another_document_is_a_line_and_no_winn
         write_release(made.folder, made.ledger, formats_with_names(formats), day)
         verify_sweep_folder_and_describe(made.folder, made.ledger)
     kinds = [entry.kind for entry in made.ledger.statement(made.plan.account).entries]
-    assert (kinds.count(Kind.RELEASE), kinds.count(Kind.MANIFEST)) == (1, 3)
+    assert (kinds.count(Released.kind), kinds.count(ReleaseManifest.kind)) == (1, 3)
 
 
 @pytest.mark.usefixtures("blank_pictures")

@@ -19,7 +19,7 @@ from dpsweep.accounting.ledger.book import Addition, Policy
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
 from dpsweep.accounting.ledger.statement import remaining_amounts, reserved_amounts
-from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.ledger.upkeep import charge_outside, verify_entries
 from dpsweep.sweeper.commands.account_statement import further_runs_that_fit
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
@@ -61,7 +61,7 @@ def charge(ledger: Ledger, count: int, event: PlanEvent, plan: str = "p", reason
 
 
 def spend_outside(ledger: Ledger) -> None:
-    ledger.charge_outside("digits", Guarantee(epsilon=2.0, delta=1e-6), "a pilot study, in 2021")
+    charge_outside(ledger, "digits", Guarantee(epsilon=2.0, delta=1e-6), "a pilot study, in 2021")
 
 
 def entries(ledger: Ledger) -> tuple[object, ...]:

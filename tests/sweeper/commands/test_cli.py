@@ -13,6 +13,7 @@ from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import remaining_amounts
+from dpsweep.accounting.ledger.upkeep import raise_budget
 from dpsweep.accounting.printing import wrap_lines_below_last_column
 from dpsweep.sweeper.commands import cli
 from dpsweep.sweeper.commands.cli import VERBS
@@ -194,7 +195,7 @@ def test_a_command_that_names_an_earlier_budget_runs_and_says_so(program: Progra
     old = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2", "steps=3", "budget.epsilon=24")
     quick = ("privacy.noise_multiplier=30", "accountant=rdp", "accountant.witnesses=[]")
     ledger.open_account("digits", Guarantee(epsilon=24.0, delta=1e-4))
-    ledger.raise_budget("digits", Guarantee(epsilon=30.0, delta=1e-4))
+    raise_budget(ledger, "digits", Guarantee(epsilon=30.0, delta=1e-4))
     done = program(*old, *quick)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [

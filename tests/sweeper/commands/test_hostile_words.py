@@ -14,6 +14,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import charge_outside
 from dpsweep.accounting.printing import has_only_visible_characters
 from dpsweep.sweeper.commands.account_statement import print_account
 from dpsweep.sweeper.commands.budget import budget
@@ -71,7 +72,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 def test_an_account_is_shown_as_it_is_called(name: str, here: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     """A ledger refuses such a name, but for the markup; a forged one may have it."""
     here.open_account("digits", Guarantee(epsilon=4.0, delta=1e-5))
-    statement = here.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-6), MARKUP)
+    statement = charge_outside(here, "digits", Guarantee(epsilon=1.0, delta=1e-6), MARKUP)
     print_account(replace(statement, account=name))
     shown = capsys.readouterr().out
     assert is_harmless(shown)
@@ -101,7 +102,7 @@ def test_a_note_refuses_what_a_terminal_obeys(note: str, here: Ledger, capsys: p
         budget(["charge", "dataset=digits", "--epsilon", "1", "--delta", "1e-6", "--note", note])
     assert has_only_visible_characters(str(refusal.value))
     with pytest.raises(ValueError, match=r"^Expected note="):
-        here.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-6), note)
+        charge_outside(here, "digits", Guarantee(epsilon=1.0, delta=1e-6), note)
     assert here.statement("digits") == before
     budget(["charge", "dataset=digits", "--epsilon", "1", "--delta", "1e-6", "--note", "경희 ≤ 1: épreuve"])
     assert "경희 ≤ 1: épreuve" in capsys.readouterr().out

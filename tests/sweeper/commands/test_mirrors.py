@@ -12,7 +12,7 @@ from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import reserved_amounts
-from dpsweep.accounting.ledger.upkeep import name_mirror
+from dpsweep.accounting.ledger.upkeep import charge_outside, name_mirror
 from dpsweep.sweeper.commands.budget import budget
 from tests.conftest import Program
 from tests.randomized import SEARCHES
@@ -60,7 +60,7 @@ def say(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 )
 def test_every_verb_works_on_a_ledger_whose_lines_came_back(say: Callable[..., str], ledger: Ledger, line: str) -> None:
     ledger.open_account("digits", BUDGET)
-    ledger.charge_outside("digits", Guarantee(epsilon=2.0, delta=0.0), "a pilot study")
+    charge_outside(ledger, "digits", Guarantee(epsilon=2.0, delta=0.0), "a pilot study")
     deleted(ledger)
     assert say(*line.split())
     assert reserved_amounts(ledger.statement("digits"))[0] >= 2.0
@@ -137,7 +137,7 @@ def test_a_fork_is_said_by_a_sweep_and_nothing_is_charged(
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
         name_mirror(Ledger(str(ledger.path)).chain, None)
-        Ledger(str(ledger.path)).charge_outside("digits", Guarantee(epsilon=1.0, delta=0.0), "there")
+        charge_outside(Ledger(str(ledger.path)), "digits", Guarantee(epsilon=1.0, delta=0.0), "there")
     done = program(*SWEEP, "steps=5")
     assert done.returncode == ExitCode.LEDGER_DAMAGED
     assert "`dpsweep budget restore`" in done.stderr

@@ -18,6 +18,7 @@ from sklearn.linear_model import Ridge
 import dpsweep
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.reports.pages.model_export import write_release_and_export
 from tests.alone import answers
 from tests.randomized import TRAINS
@@ -134,7 +135,7 @@ def test_page_card_and_exported_model_speak_in_the_unit_of_the_target(tmp_path: 
     assert low <= error <= high <= 162.5, "an error is at most the root of the cap, half of the range"
     assert low <= best["root_mean_squared_error_low"] < low + 0.101, "an end on the page is rounded outwards"
 
-    card = write_release_and_export(swept.folder, Ledger(Ledger.user_ledger_place()))
+    card = write_release_and_export(swept.folder, Ledger(user_ledger_place()))
     text = card.read_text()
     assert "name: noisy root mean squared error, points" in text
     assert "task:\n      type: regression" in text

@@ -13,6 +13,7 @@ import pytest
 import dpsweep
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from tests.forked_programs import Run
 from tests.randomized import SEARCHES, TRAINS
@@ -52,7 +53,7 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert len(figure.axes) > 1
     assert figure._repr_png_().startswith(b"\x89PNG"), "notebooks show it as a picture"  # type: ignore[attr-defined]
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
-    assert len(Ledger(Ledger.user_ledger_place()).statement("digits").charges) == 1
+    assert len(Ledger(user_ledger_place()).statement("digits").charges) == 1
     with pytest.raises(BadInput, match="Expected --for sbom to be one of cyclonedx, hf, registry, tre"):
         swept.release(formats=("registry", "sbom"))
     assert not (swept.folder / "release").exists()
@@ -84,7 +85,7 @@ def test_a_rehearsal_is_a_function_too(capsys: pytest.CaptureFixture[str]) -> No
     assert set(rehearsed.trials["state"]) == {"finished"}
     assert any("REHEARSAL of digits" in text.get_text() for text in rehearsed.heatmap().texts)
     assert "this was a REHEARSAL" in capsys.readouterr().out
-    assert Ledger(Ledger.user_ledger_place()).account_names() == ()
+    assert Ledger(user_ledger_place()).account_names() == ()
     assert not dpsweep.sweep(QUICK).rehearsal
 
 
@@ -112,7 +113,7 @@ def test_wrong_words_and_empty_accounts_raise_before_any_charge() -> None:
         dpsweep.sweep(["dataset=digitz"])
     with pytest.raises(BudgetRefused):
         dpsweep.sweep([*QUICK, "privacy.epsilon=4", "budget.epsilon=1"])
-    assert Ledger(Ledger.user_ledger_place()).statement("digits").charges == ()
+    assert Ledger(user_ledger_place()).statement("digits").charges == ()
     with pytest.raises(BadInput, match="Expected again='no' to be True or False"):
         dpsweep.sweep(QUICK, again="no")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match=r"plan\.json"):

@@ -12,6 +12,7 @@ import pytest
 import dpsweep
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.reports.pages.model_export import write_release_and_export
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
@@ -91,7 +92,7 @@ def test_page_card_and_exported_model_tell_each_label(tmp_path: Path) -> None:
     for name in ("fever", "cough", "rash"):
         assert f"accuracy of {name}" in page
     assert "always gives the same answer" not in page
-    card = write_release_and_export(swept.folder, Ledger(Ledger.user_ledger_place()))
+    card = write_release_and_export(swept.folder, Ledger(user_ledger_place()))
     text = card.read_text()
     assert "Accuracy of fever: " in text
     code = text.split("```python\n")[1].split("```")[0]

@@ -202,7 +202,7 @@ class Spy(DataSet):
     def locate(self, folder): pass
     def verify(self, folder): return self.inner.verify(folder)
     def load(self, folder):
-        statement = Ledger(Ledger.user_ledger_place()).statement_or_none(self.name)
+        statement = Ledger(user_ledger_place()).statement_or_none(self.name)
         entries = () if statement is None else statement.entries
         seen = json.dumps([sum(entry.kind == kind for entry in entries) for kind in ("charge", "start")])
         with Path(os.environ["SPY"]).open("a+") as stream:

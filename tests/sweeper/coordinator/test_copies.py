@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
+from dpsweep.accounting.ledger.book import Ended, Launched, Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
@@ -241,7 +241,7 @@ def test_verify_compares_copies_with_one_another(pair: tuple[Place, Place]) -> N
 def test_a_settle_line_tells_nothing_of_a_score_to_who_has_the_ledger_alone(place: Places) -> None:
     here = place(GRID)
     finish(here)
-    ends = [entry.body for entry in here.ledger.statement("digits").entries if entry.kind == Kind.SETTLE]
+    ends = [entry.body for entry in here.ledger.statement("digits").entries if entry.kind == Ended.kind]
     digests = {body["result"] for body in ends}
     assert len(digests) == 4
     for trial in here.plan.trials:
@@ -274,7 +274,7 @@ def test_a_search_that_is_restored_is_not_made_again(place: Places, tmp_path: Pa
     shutil.copytree(tmp_path / "backup", here.folder.root)
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
-    assert [entry.kind for entry in here.ledger.statement("digits").entries if entry.plan] == [*ONCE, Kind.LAUNCH]
+    assert [entry.kind for entry in here.ledger.statement("digits").entries if entry.plan] == [*ONCE, Launched.kind]
 
 
 @pytest.mark.parametrize("name", ["claim-1", RESULT_FILE, "all"])
@@ -324,7 +324,7 @@ def test_a_charge_has_one_winner(place: Places) -> None:
     with pytest.raises(BadInput, match="its charge pays for one winner, and this folder has another one"):
         write_release(second.folder.root, second.ledger)
     kinds = [entry.kind for entry in first.ledger.statement("digits").entries]
-    assert kinds.count(Kind.RELEASE) == 1
+    assert kinds.count(Released.kind) == 1
     verify_sweep_folder_and_describe(first.folder.root, first.ledger)
     (first.folder.release_folder / "config.yaml").write_text("lr: 1\n")
     with pytest.raises(ContractBroken, match="is not the one that was released by the ledger"):
@@ -342,7 +342,7 @@ def test_the_ledger_does_not_tell_the_number_of_tries(place: Places, line: Seque
         work(here.plant(Draw(tries=((0, 1, 2) * 10)[:many])), fates_of(many))
         write_release(here.folder.root, here.ledger)
         heard.append([entry.kind for entry in here.ledger.statement("digits").entries if entry.plan == here.plan.id])
-    assert heard[0] == heard[1] == heard[2] == [*ONCE, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST]
+    assert heard[0] == heard[1] == heard[2] == [*ONCE, Launched.kind, Released.kind, ReleaseManifest.kind]
 
 
 def fates_of(many: int) -> Mapping[int, float]:

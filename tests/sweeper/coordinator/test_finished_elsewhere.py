@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import Kind
+from dpsweep.accounting.ledger.book import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -67,7 +67,7 @@ def test_who_finished_is_said_of_this_plan_and_of_no_other(
     LastFolder(folder=str(first.root), finished=True).write(store)
 
     def settled(plan: str, writer: str) -> SimpleNamespace:
-        return SimpleNamespace(kind=Kind.SETTLE, plan=plan, who=writer, at="2026-11-27")
+        return SimpleNamespace(kind=Ended.kind, plan=plan, who=writer, at="2026-11-27")
 
     def sentence(*entries: SimpleNamespace, unsettled: tuple[str, ...] = ()) -> str:
         attempts = SimpleNamespace(open_sessions=lambda: unsettled, started={"trial": 1})

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, BudgetRefused
+from dpsweep.accounting.ledger.book import Fingerprint, Launched
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.ledger.statement import reserved_amounts
@@ -186,8 +186,8 @@ def test_the_search_goes_on_with_its_draw_after_kill_minus_nine(
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert here.folder.draw_path.read_bytes() == stored
     after = here.ledger.statement("digits").entries
-    heard = [entry for entry in after[len(before) :] if entry.kind != Kind.DATA]
-    assert [entry.kind for entry in heard] == [Kind.LAUNCH] * 2, "of two more launches, but not of its end"
+    heard = [entry for entry in after[len(before) :] if entry.kind != Fingerprint.kind]
+    assert [entry.kind for entry in heard] == [Launched.kind] * 2, "of two more launches, but not of its end"
     tries = here.search.states_of_tries(here.admit().stored)
     scores = [one.score for one in tries]
     assert scores.count(None) == 1

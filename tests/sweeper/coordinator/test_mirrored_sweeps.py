@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.statement import reserved_amounts
-from dpsweep.accounting.ledger.upkeep import name_mirror, verify_entries
+from dpsweep.accounting.ledger.upkeep import close_account, name_mirror, user_ledger_place, verify_entries
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.searches import secret_draw
 from tests.conftest import Program
@@ -134,12 +134,12 @@ def test_a_machine_that_was_put_back_neither_trains_nor_releases_again_on_one_ch
     swept = program(*SWEEP)
     assert swept.returncode == 0, swept.stderr
     monkeypatch.setenv("DPSWEEP_LEDGER", environment["DPSWEEP_LEDGER"])
-    before = reserved_amounts(Ledger(Ledger.user_ledger_place()).statement("digits"))
+    before = reserved_amounts(Ledger(user_ledger_place()).statement("digits"))
     put_back()
     again = program(*SWEEP)
     assert again.returncode == ExitCode.BAD_INPUT, again.stderr
     assert not list(machine.glob("sweeps/*/*/trials/*/result.json"))
-    assert reserved_amounts(Ledger(Ledger.user_ledger_place()).statement("digits")) == before
+    assert reserved_amounts(Ledger(user_ledger_place()).statement("digits")) == before
 
 
 def test_a_sweep_on_a_ledger_whose_mirror_is_gone_is_refused_before_its_charge(
@@ -153,7 +153,7 @@ def test_a_sweep_on_a_ledger_whose_mirror_is_gone_is_refused_before_its_charge(
     assert "`dpsweep budget mirror` begins it again" in done.stderr
     monkeypatch.setenv("XDG_STATE_HOME", environment["XDG_STATE_HOME"])
     monkeypatch.setenv("DPSWEEP_LEDGER", environment["DPSWEEP_LEDGER"])
-    ledger = Ledger(Ledger.user_ledger_place())
+    ledger = Ledger(user_ledger_place())
     assert len(ledger.statement("digits").charges) == 1
     with pytest.raises(LedgerDamaged, match="is gone"):
-        ledger.close_account("digits")
+        close_account(ledger, "digits")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.book import Charged, Ended, Started
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, SearchRecord
@@ -59,7 +59,7 @@ def test_a_draw_that_the_store_knows_is_not_made_again(drawn_twice: tuple[Place,
     assert log.stored.attempt == log.receipt.attempt == 2
     assert second.admit().stored.attempt == 1, "both are paid for"
     lines = [entry.kind for entry in third.ledger.statement("digits").entries if entry.plan == third.plan.id]
-    assert lines.count(Kind.CHARGE) == lines.count(Kind.START) == lines.count(Kind.SETTLE) == 2
+    assert lines.count(Charged.kind) == lines.count(Started.kind) == lines.count(Ended.kind) == 2
     verify_sweep_folder_and_describe(third.folder.root, third.ledger)
     verify_sweep_folder_and_describe(second.folder.root, second.ledger)
 

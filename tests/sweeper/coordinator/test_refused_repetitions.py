@@ -9,6 +9,7 @@ import pytest
 
 from dpsweep.accounting.errors import BudgetRefused
 from dpsweep.accounting.ledger.statement import remaining_amounts
+from dpsweep.accounting.ledger.upkeep import charge_outside
 from dpsweep.sweeper.coordinator.sweep_report import release_line
 from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper import proposing
@@ -27,7 +28,7 @@ def test_a_repetition_beyond_the_budget_is_refused_with_what_is_left_to_do(place
     work = here.begin()
     proposing.go_on(here, work, many=1)
     rest = remaining_amounts(here.ledger.statement("digits"))[0] - 0.001
-    here.ledger.charge_outside("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
+    charge_outside(here.ledger, "digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
     with pytest.raises(BudgetRefused) as refusal:
         here.begin(Retry.AGAIN)
     assert "neither their noise nor their rule can be another one" in str(refusal.value)

@@ -12,6 +12,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.book import Addition, Policy, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.renyi_filter import RenyiFilter
+from dpsweep.accounting.ledger.upkeep import charge_outside, close_account
 from dpsweep.accounting.pricing.alternatives import (
     advice_sentences_to_fit_budget,
     fitting_ways_sentence,
@@ -35,7 +36,7 @@ def opened(ledger: Ledger, policy: Policy, taken: float = 0.0) -> Statement:
     """An account with this policy, of which a plan has taken some epsilon by its claim alone."""
     ledger.open_account("digits", BUDGET, policy)
     if taken:
-        ledger.charge_outside("digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
+        charge_outside(ledger, "digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
     return ledger.statement("digits")
 
 
@@ -111,7 +112,7 @@ def test_the_advice_raises_the_part_of_the_budget_that_is_short(
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=8", "privacy.delta=1e-5"])
     opened(ledger, Addition())
-    ledger.charge_outside("digits", Guarantee(epsilon=epsilon, delta=delta), "a pilot study")
+    charge_outside(ledger, "digits", Guarantee(epsilon=epsilon, delta=delta), "a pilot study")
     said = advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("digits"))
     assert said == f"{fits}`dpsweep budget raise dataset=digits {raised}` raises the budget on the record."
 
@@ -154,13 +155,13 @@ def test_a_share_of_one_is_the_last_that_is_admitted(compose_priced: Compose, le
     exact = replace(BUDGET, epsilon=priced.quote.epsilon)
     ledger.open_account("digits", exact)
     assert RemainingBudget.for_plan(priced, ledger.statement("digits")).fraction_taken_by_event(priced.plan.event) == 1
-    ledger.charge_outside("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
+    charge_outside(ledger, "digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
     assert RemainingBudget.for_plan(priced, ledger.statement("digits")).fraction_taken_by_event(priced.plan.event) > 1
 
 
 def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_priced: Compose, ledger: Ledger) -> None:
     ledger.open_account("digits", BUDGET)
-    ledger.charge_outside("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
+    charge_outside(ledger, "digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
     statement = ledger.statement("digits")
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
     assert (
@@ -176,7 +177,7 @@ def test_a_delta_that_is_just_enough_is_not_called_too_small(compose_priced: Com
     """The rest is a decimal, and the float 1e-4 is a little above it."""
     ledger.open_account("digits", Guarantee(epsilon=3.0, delta=3e-4))
     for _ in range(2):
-        ledger.charge_outside("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
+        charge_outside(ledger, "digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
     priced = compose_priced([*GRID, "privacy.epsilon=2", "privacy.delta=1e-4"])
     words = advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("digits"))
     assert "privacy.delta" not in words
@@ -193,7 +194,7 @@ def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, led
 def test_nothing_fits_a_closed_account(compose_priced: Compose, ledger: Ledger) -> None:
     opened(ledger, Addition())
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
-    room = RemainingBudget.for_plan(priced, ledger.close_account("digits"))
+    room = RemainingBudget.for_plan(priced, close_account(ledger, "digits"))
     assert room.is_empty
     assert required_noise_to_fit_budget(priced, priced.rule, priced.plan.trials, room) is None
     assert room.fraction_taken_by_event(priced.plan.event) > 1

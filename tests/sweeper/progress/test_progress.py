@@ -16,6 +16,7 @@ from rich.console import Console
 import dpsweep
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import PrivateStore, Receipt
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -266,4 +267,4 @@ def test_a_hidden_search_prints_no_score_and_no_count(capsys: pytest.CaptureFixt
     assert "searching | epsilon reserved" in shown
     assert "score 0." not in shown
     assert re.search(r"\d+/\d+", shown) is None
-    assert Ledger(Ledger.user_ledger_place()).account_names() == ("digits",)
+    assert Ledger(user_ledger_place()).account_names() == ("digits",)
