@@ -257,6 +257,9 @@ class ThresholdDpEvent(DpEvent):
     tries: Annotated[Stopping, partial(_require_one_of, (Stopping,))]
 
 
+SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
+
+
 def event_name(event: object) -> str:
     """The name of a mechanism in a sentence; for an event of another library, also how to convert it."""
     if isinstance(event, DpEvent):

@@ -19,6 +19,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,7 +43,7 @@ from dpsweep.accounting.files import FORMAT, require_and_remove_format_number
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.records.card import Card, sealed_charge_of_config
-from dpsweep.accounting.selection.interface import FinalRun, Use
+from dpsweep.accounting.selection.interface import FinalRun
 from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.format_defaults import (
     defaults_of,
@@ -159,6 +160,13 @@ NO_IDENTITY = frozenset({"format", "budget", "notes", "target_epsilon"})
 
 FINAL = "final"
 """The key of a trial that marks a final run in its configuration."""
+
+
+class Use(StrEnum):
+    """The use of a part of the records."""
+
+    SEARCH = "search"
+    FINAL = "final"
 
 
 def part_of_records(run: FinalRun | None, use: Use) -> Mapping[str, float | str | bool] | None:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any, ClassVar, Self, cast
 
 from dpsweep.accounting.codec import Stored, parse_json_file_or_none
@@ -27,12 +28,12 @@ from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.ledger.book import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.card import require_priced_card
-from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial, part_of_records
+from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial, Use, part_of_records
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rule_words import expected_tries
-from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, Use
+from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule
 from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import KIND
 
@@ -258,6 +259,29 @@ def class_of_search_kind(package: str, plan: Plan, prefix: str = "") -> type:
     """
     kind = rule_from_config(plan.rule).search_kind(_search_properties(plan))
     return cast(type, getattr(import_module(f"{package}.{kind}"), prefix + "".join(map(str.title, kind.split("_")))))
+
+
+POINT_SCORES: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "median": median}
+"""What points are compared by, given the scores of a point's finished runs, by `SelectionRule.name_of_point_score`."""
+
+
+def index_of_winning_run(
+    rule: SelectionRule, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1
+) -> int | None:
+    """The run that is handed over, by its place, given the scores of all finished runs; None if none has finished.
+
+    `points` names the point of each run. The winner is a point, the first among equals, and its first finished run
+    stands for it. Points with fewer scores than `repeats` win, those with the most, only if no point has all. With a
+    draw, `Draw.index_of_winning_try` is asked.
+    """
+    finished: dict[int, list[int]] = {}
+    for place, point in enumerate(points):
+        if place in scores:
+            finished.setdefault(point, []).append(place)
+    enough, score = min(repeats, max(map(len, finished.values()), default=0)), POINT_SCORES[rule.name_of_point_score]
+    able = [places for places in finished.values() if len(places) >= enough]
+    best = max(able, key=lambda places: score([scores[place] for place in places]), default=None)
+    return None if best is None else best[0]
 
 
 _KINDS: dict[str, type[PlannedSearch]] = {}

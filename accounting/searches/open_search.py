@@ -25,6 +25,7 @@ from dpsweep.accounting.searches.interface import (
     RunRecord,
     Runs,
     StoredChoice,
+    index_of_winning_run,
     verify_result_ran_as_declared,
 )
 
@@ -108,7 +109,7 @@ class OpenSearch(PlannedSearch):
     def _best_run_index(self, rows: Sequence[RunRecord]) -> int | None:
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
         points = self.point_index_of_each_search_run()
-        return self.rule.index_of_winning_run(scores, points, self.plan.least_runs_per_point)
+        return index_of_winning_run(self.rule, scores, points, self.plan.least_runs_per_point)
 
     def verify_runs_and_describe(self, account: Statement) -> str:
         """Checks that each result belongs to a started attempt and to its declaration, and the final run was chosen."""

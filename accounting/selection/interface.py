@@ -20,25 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
-from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Fraction, NonNegative, Stored, positive_int
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events import types as events
 from dpsweep.accounting.events.trial_counts import EachPoint, draw_number
-from dpsweep.accounting.events.types import (
-    FINAL,
-    DpEvent,
-    PlanEvent,
-    RandomStoppingDpEvent,
-    SelectionDpEvent,
-    ThresholdDpEvent,
-    compose,
-    mixture,
-    poisson_sampled,
-    worst_of_events,
-    worst_plan_event_per_population,
-)
+from dpsweep.accounting.events.types import DpEvent, PlanEvent
 
 
 class Disclosure(StrEnum):
@@ -60,20 +48,12 @@ class Proposals(StrEnum):
     ADAPTIVE = "adaptive"
 
 
-class Use(StrEnum):
-    """The use of a part of the records."""
-
-    SEARCH = "search"
-    FINAL = "final"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The properties of a search that a rule has to cover.
+    """What a rule has to cover: `pruning` ends a run because of others' scores, `shared` subsamples serve all points.
 
-    `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples; each
-    point runs `repeats` times. `spares` attempts are charged beforehand for what is killed. `curves_every` so many
-    steps a run shows its score, None if at its end alone; with `scripts`, scripts of the user's train some points.
+    Each point runs `repeats` times. `spares` attempts are charged beforehand for what is killed. A run shows its score
+    after each `curves_every` steps, None if at its end alone; with `scripts`, scripts of the user's train some points.
     """
 
     proposals: Proposals = Proposals.FIXED
@@ -87,11 +67,10 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class Draw(Stored):
-    """The points to run, as indices into the plan's points, in the order of the tries.
+    """The points to run, as indices into the plan's points, in the order of the tries; as secret as the noise.
 
     With a `threshold`, the winner is the first try whose score reaches it, if any does; otherwise the best try. With
-    `handicaps`, one for each try, scores are numbers of correct predictions, to which these are added. The whole draw
-    is as secret as the noise.
+    `handicaps`, one for each try, scores are numbers of correct predictions, to which these are added.
     """
 
     tries: tuple[Count, ...]
@@ -99,9 +78,7 @@ class Draw(Stored):
     handicaps: Annotated[tuple[float, ...], OMITTED] = ()
 
     def index_of_winning_try(self, scores: Mapping[int, float | None]) -> int | None:
-        """The index in `tries` of the winning try, the first among equals; a missing score is worse than any score.
-
-        `scores` maps the indices of ended tries to their scores.
+        """The first of the best among the ended tries, whose scores these are by index; a missing score is the worst.
 
         >>> Draw(tries=(4, 2, 4), threshold=0.9).index_of_winning_try({0: 0.3, 1: None, 2: 0.7}) is None
         True
@@ -128,15 +105,14 @@ class FinalRun(Checked):
     final run reads the others, or, with `reads_all`, all of them. Its learning rate grows with the ratio of the noise
     per example, that of the search over its own, to the power `carry`: 0 keeps the rate, 1 is the linear scaling rule.
 
-    *Guarantee*: the search composed with the pointwise worst final run, which is a point's `final`: the winner is not
-    known beforehand. Under a rule that hides losers, the winner is what the search releases, so the final run is
-    post-processing of that and one more access to the records. On other records by a public key, it costs the maximum
-    and not the sum (McSherry 2009, Theorem 4). On a secret part, the search is sampled, held-out records included.
-
-    The rest of a secret part costs no more than all. Let r_A be the likelihood ratio of the search with the record in
-    the part, r_B that of the final run given the search's outcome. On the rest the ratio is X = (1 - q) r_B + q r_A, on
-    all it is Y = (1 - q + q r_A) r_B. Given the outcome both have mean m = 1 - q + q r_A, and X - m = (1 - q) (r_B - 1)
-    while Y - m = m (r_B - 1) with m >= 1 - q: Y is larger in convex order, and so is its every hockey-stick, both ways.
+    *Guarantee*: the search composed with the worst point's `final`, as the winner is not known beforehand. A rule that
+    hides losers releases the winner, so the final run is post-processing of that and one more access. On other records
+    by a public key, the maximum and not the sum (McSherry 2009, Theorem 4). On a secret part, the search is sampled,
+    held-out records included, and the rest of the part costs no more than all. *Proof*: let r_A be the likelihood ratio
+    of the search with the record in the part, r_B that of the final run given the search's outcome. On the rest the
+    ratio is X = (1 - q) r_B + q r_A, on all it is Y = (1 - q + q r_A) r_B. Given the outcome both have mean
+    m = 1 - q + q r_A, and X - m = (1 - q) (r_B - 1) while Y - m = m (r_B - 1) with m >= 1 - q: Y is larger in convex
+    order, and so is its every hockey-stick, both ways.
     *Source*: Koskela and Kulkarni 2023 (Practical Differentially Private Hyperparameter Tuning with Subsampling).
     """
 
@@ -147,17 +123,14 @@ class FinalRun(Checked):
 
     def event_after(self, search: PlanEvent, points: Sequence[PlanEvent]) -> PlanEvent:
         """The search, on its part of the records, and the final run: after a secret part by default a point's event."""
-        worst = worst_plan_event_per_population(points)
+        worst = events.worst_plan_event_per_population(points)
         if self.share is not None and not self.is_secret:
             return replace(search, final=worst.final)
         if self.share is None:
             return search if worst.final is None else search.composed_with(worst.final)
         parts = search.events_by_population.items()
-        sampled = {name: poisson_sampled(part, sample_rate=self.share) for name, part in parts}
+        sampled = {name: events.poisson_sampled(part, sample_rate=self.share) for name, part in parts}
         return PlanEvent.from_events_by_population(sampled).composed_with(worst.final or worst)
-
-
-SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,8 +166,8 @@ class SelectionRule(Checked, ABC):
         """Raises `BadInput` unless the theorem covers the search, and its price all that the search shows and repeats.
 
         A rule that hides losers has no curves, no scripts, whose time and output cannot be hidden, and no spare
-        attempts: another try would depend on how the first went. Nor has a search on a part such attempts: they would
-        not pay for a final run.
+        attempts: another try would depend on how the first went. A search on a part has none either: they would not
+        pay for a final run.
         """
         secret, hides = self.draws_in_secret, self.hides_losers
         lacks_spares = hides or self.is_search_on_part_of_records
@@ -210,7 +183,7 @@ class SelectionRule(Checked, ABC):
             if refused:
                 raise BadInput(f"Expected {expected} under {self.name}: {reason}. Choose tuning=composition.")
 
-    def search_event(self, n_points: int) -> SearchEvent | None:
+    def search_event(self, n_points: int) -> events.SearchEvent | None:
         """The event of a hidden search over so many points whose runs cost nothing; None where each run is paid for."""
         return None
 
@@ -237,7 +210,7 @@ class SelectionRule(Checked, ABC):
     def require_priced_populations(self, points: Iterable[PlanEvent]) -> None:
         """Raises `UnsupportedEvent` if a point, or its final run, reads other records than those of a search."""
         known = {"training", "validation"}
-        known |= set() if self.final_run is None else {f"{FINAL} {name}" for name in known}
+        known |= set() if self.final_run is None else {f"{events.FINAL} {name}" for name in known}
         for point in points:
             if unknown := point.events_by_population.keys() - known:
                 reads = ", ".join(sorted(unknown))
@@ -258,8 +231,9 @@ class SelectionRule(Checked, ABC):
 
         def whole(parts: Sequence[DpEvent]) -> DpEvent:
             if event is None:
-                return compose(parts)
-            return replace(event, event=(worst_of_events if isinstance(event.tries, EachPoint) else mixture)(parts))
+                return events.compose(parts)
+            one_try = events.worst_of_events if isinstance(event.tries, EachPoint) else events.mixture
+            return replace(event, event=one_try(parts))
 
         scored = [trial.validation for trial in trials if trial.validation is not None]
         training = whole([trial.training for trial in trials])
@@ -294,26 +268,6 @@ class SelectionRule(Checked, ABC):
             and (self.discloses <= covered or not self.draws_in_secret)
             and self.prices(event, trials)
         )
-
-    def index_of_winning_run(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
-        """The run that is handed over, by its place, given the scores of all finished runs; None if none has finished.
-
-        `points` names the point of each run. The winner is a point, the first among equals, and its first finished run
-        stands for it. Points with fewer scores than `repeats` win, those with the most, only if no point has all. With
-        a draw, `Draw.index_of_winning_try` is asked.
-        """
-        finished: dict[int, list[int]] = {}
-        for place, point in enumerate(points):
-            if place in scores:
-                finished.setdefault(point, []).append(place)
-        enough = min(repeats, max(map(len, finished.values()), default=0))
-        able = [places for places in finished.values() if len(places) >= enough]
-        best = max(able, key=lambda places: self.score_of_point([scores[place] for place in places]), default=None)
-        return None if best is None else best[0]
-
-    def score_of_point(self, scores: Sequence[float]) -> float:
-        """What points are compared by, given the scores of a point's finished runs: their mean."""
-        return fmean(scores)
 
 
 def _round_computed_numbers(form: Any, key: str = "") -> Any:

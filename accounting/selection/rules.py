@@ -9,38 +9,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from inspect import signature
 from random import Random
-from statistics import median
 from typing import Annotated, Any, ClassVar
 
 from dpsweep.accounting.codec import Delta, Positive, PositiveInt, Share, fraction, number_in, read_kind
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import types as events
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping
-from dpsweep.accounting.events.types import (
-    NoisyMaxDpEvent,
-    NoOpDpEvent,
-    PlanEvent,
-    RandomStoppingDpEvent,
-    SelectionDpEvent,
-    ThresholdDpEvent,
-)
-from dpsweep.accounting.selection.interface import (
-    THE_WINNER,
-    Disclosure,
-    Draw,
-    FinalRun,
-    Search,
-    SearchEvent,
-    SelectionRule,
-)
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, FinalRun, Search, SelectionRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Composition(SelectionRule):
     """Runs every declared point once, at the price of all of them, so all results may be released.
 
-    *Guarantee*: covers adaptive choice of lr, clip norm, regularizer and optimiser among the declared points, since
-    noise, sampling, steps and the number of runs are fixed beforehand.
-    *Source*: adaptive composition of Renyi DP (Mironov 2017, Proposition 1) and of privacy-loss distributions.
+    *Guarantee*: points may be chosen by earlier results, since noise, sampling, steps and the number of runs are fixed
+    beforehand. *Source*: adaptive composition of Renyi DP (Mironov 2017, Proposition 1) and of privacy-loss profiles.
     """
 
     name: ClassVar[str] = "composition"
@@ -49,14 +32,12 @@ class Composition(SelectionRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Public(Composition):
-    """Runs the one point that won a sweep on data declared public; `sweep` is the id of that sweep's plan.
+    """Runs the one point that won a sweep, `sweep` by its plan's id, whose data the curator asserts to be public.
 
-    *Guarantee*: the price of what runs here, and nothing for the search, of which the curator asserts that its data are
-    public; reports repeat this.
+    *Guarantee*: the price of what runs here, and nothing for the search.
     """
 
     name: ClassVar[str] = "public"
-
     sweep: str
 
     def __post_init__(self) -> None:
@@ -66,14 +47,10 @@ class Public(Composition):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianOfRepeats(Composition):
-    """A composition in which the point with the best median score over its runs wins; each has `repeats` at least.
-
-    *Guarantee*: that of the composition of all runs; the choice is post-processing of what is released.
-    """
+    """A composition, won by the point with the best median score of its runs, of which each has `repeats` at least."""
 
     name: ClassVar[str] = "median of repeats"
     name_of_point_score: ClassVar[str] = "median"
-
     repeats: PositiveInt = 3
 
     def check_search(self, search: Search) -> None:
@@ -82,26 +59,20 @@ class MedianOfRepeats(Composition):
         if search.repeats < self.repeats:
             raise BadInput(f"Expected repeats={search.repeats} to be at least {self.repeats} under {self.name}.")
 
-    def score_of_point(self, scores: Sequence[float]) -> float:
-        """The median."""
-        return median(scores)
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMax(SelectionRule):
     """Runs every point once; held-out records pay for one noisy maximum, training records for all the runs.
 
-    *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` if a record is replaced) for any number
-    of points. The Gumbel noise, with a scale of `noise_scale` correct predictions, is part of the draw, as handicaps;
-    noise that the counts already have may stay. The winner may be released, its score never. If scores are public,
-    composition costs the same and may release everything, so these plans do not run.
+    *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` if a record is replaced), whatever the
+    number of points. The handicaps of the draw are Gumbel noise with a scale of `noise_scale` correct predictions. The
+    winner may be released, its score never. With public scores composition costs the same, so these plans do not run.
     *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
     """
 
     name: ClassVar[str] = "noisy_max"
     discloses: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES})
     draws_in_secret: ClassVar[bool] = True
-
     noise_scale: Positive
 
     def draw(self, n_points: int, rng: Random) -> Draw:
@@ -109,17 +80,15 @@ class NoisyMax(SelectionRule):
         whole = super().draw(n_points, rng)
         return replace(whole, handicaps=tuple(-self.noise_scale * math.log(rng.expovariate(1.0)) for _ in whole.tries))
 
-    def _event_of_points(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+    def _event_of_points(self, trials: Sequence[events.PlanEvent]) -> events.PlanEvent:
         event = super()._event_of_points(trials)
-        return event if event.validation is None else replace(event, validation=NoisyMaxDpEvent(self.noise_scale))
+        return (
+            event if event.validation is None else replace(event, validation=events.NoisyMaxDpEvent(self.noise_scale))
+        )
 
 
 class HiddenSearch(SelectionRule):
-    """Only the winner of independent tries is released, with its score; how many there were is secret.
-
-    Each rule is one theorem, for one law of the number of tries. Drawn tries are uniform and independent, with repeats:
-    the event wraps the mixture of the points, since a try outputs its point with the model and the score.
-    """
+    """Only the winner of independent tries, uniform and with repeats, is released; how many there were is secret."""
 
     discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER
     draws_in_secret: ClassVar[bool] = True
@@ -129,31 +98,28 @@ class HiddenSearch(SelectionRule):
 class BestOfGrid(HiddenSearch):
     """The best of all points, each of which runs exactly once; their order and number are public.
 
-    *Guarantee*: the smaller price of the composition of all runs and the envelope bound of the dearest point's profile.
-    *Source*: the envelope bound (`selection_envelope.py`).
+    *Guarantee*: the composition of all runs, or the envelope bound (`selection_envelope.py`) of the dearest point.
     """
 
     name: ClassVar[str] = "best_of_grid"
     discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
 
-    def search_event(self, n_points: int) -> SearchEvent:
+    def search_event(self, n_points: int) -> events.SearchEvent:
         """The best of all points."""
-        return SelectionDpEvent(NoOpDpEvent(), tries=EachPoint(count=n_points))
+        return events.SelectionDpEvent(events.NoOpDpEvent(), tries=EachPoint(count=n_points))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateSelection(HiddenSearch):
     """The best of K tries; K is truncated negative binomial: geometric at `eta` 1, logarithmic at 0.
 
-    *Guarantee*: the envelope bound of one run's privacy profile; about 2 + eta times the epsilon of one run if that is
-    pure, less if it is Gaussian. `mean`, E[K], or `gamma` fixes the law; the mean is the number of points if both are
-    None; min(K, `limit`) is what is priced. At a fixed mean a smaller eta costs less, and tries good points less often.
-    *Source*: the envelope bound (`selection_envelope.py`); second opinion by Papernot and Steinke 2022 (Hyperparameter
-    Tuning with Renyi Differential Privacy), Theorem 2.
+    `mean`, E[K], or `gamma` fixes the law; the mean is the number of points if both are None; `limit` bounds K. At a
+    fixed mean a smaller eta costs less, and tries good points less often.
+    *Guarantee*: the envelope bound (`selection_envelope.py`), about 2 + eta times the epsilon of one run if that is
+    pure, or Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Theorem 2.
     """
 
     name: ClassVar[str] = "private_selection"
-
     eta: Annotated[float, number_in("(-1, inf)")] = 1.0
     mean: Positive | None = None
     gamma: Share | None = None
@@ -165,46 +131,43 @@ class PrivateSelection(HiddenSearch):
             raise ValueError(f"Expected either mean={self.mean} or gamma={self.gamma}: one decides the other.")
         self.search_event(1)
 
-    def search_event(self, n_points: int) -> SearchEvent:
+    def search_event(self, n_points: int) -> events.SearchEvent:
         """The best of K tries."""
         if self.gamma is not None:
             law = NegativeBinomial(eta=float(self.eta), gamma=float(self.gamma))
         else:
             law = NegativeBinomial.with_mean(eta=self.eta, mean=n_points if self.mean is None else self.mean)
-        return SelectionDpEvent(NoOpDpEvent(), tries=law, limit=self.limit)
+        return events.SelectionDpEvent(events.NoOpDpEvent(), tries=law, limit=self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSelection(HiddenSearch):
     """The best of K tries; K is Poisson, with the least spread: the best chance at equal mean, and the highest price.
 
-    *Guarantee*: the envelope bound, which falls towards the price of one run as the delta of one run falls. That there
-    is no winner, with probability exp(-mean), may be released. `mean` and `limit` are as in `PrivateSelection`.
-    *Source*: the envelope bound (`selection_envelope.py`); second opinion by Papernot and Steinke 2022, Theorem 6.
+    `mean` and `limit` are as in `PrivateSelection`. That there is no winner, may be released.
+    *Guarantee*: the envelope bound (`selection_envelope.py`), or Papernot and Steinke 2022, Theorem 6.
     """
 
     name: ClassVar[str] = "poisson_selection"
-
     mean: Positive | None = None
     limit: PositiveInt | None = None
 
-    def search_event(self, n_points: int) -> SearchEvent:
+    def search_event(self, n_points: int) -> events.SearchEvent:
         """The best of K tries; K may be 0."""
         law = Poisson(mean=float(n_points if self.mean is None else self.mean))
-        return SelectionDpEvent(NoOpDpEvent(), tries=law, limit=self.limit)
+        return events.SelectionDpEvent(events.NoOpDpEvent(), tries=law, limit=self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomStopping(HiddenSearch):
     """The best of a number of tries; a coin of probability `gamma` after each try, or a hard stop, ends the search.
 
-    *Guarantee*: three times the epsilon of one run at a far smaller delta. `delta` is the plan's; `delta2`, the part of
-    it that the hard stop takes, is optimised if it is None; `gamma` is one over the number of points if it is None.
+    `gamma` None is one over the number of points. The hard stop takes the part `delta2` of the plan's `delta`, the best
+    one if it is None. *Guarantee*: three times the epsilon of one run at a far smaller delta.
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.4.
     """
 
     name: ClassVar[str] = "random_stopping"
-
     gamma: Share | None = None
     delta: Delta
     delta2: float | None = None
@@ -214,16 +177,16 @@ class RandomStopping(HiddenSearch):
         if self.delta2 is not None:
             number_in(f"(0, {self.delta!r})")("delta2", self.delta2)
 
-    def search_event(self, n_points: int) -> SearchEvent:
+    def search_event(self, n_points: int) -> events.SearchEvent:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
         delta2 = delta2_maximising_delta_of_one_run(self.delta, gamma) if self.delta2 is None else float(self.delta2)
         law = Stopping(gamma=gamma, limit=math.ceil(math.log(1 / delta2) / gamma))
-        return RandomStoppingDpEvent(NoOpDpEvent(), tries=law, delta2=delta2)
+        return events.RandomStoppingDpEvent(events.NoOpDpEvent(), tries=law, delta2=delta2)
 
 
 def delta2_maximising_delta_of_one_run(delta: float, gamma: float) -> float:
-    """The delta2 that leaves one run the largest delta, that is, maximises (delta - delta2) / ceil(ln(1/delta2)/gamma).
+    """Maximises one run's delta (delta - delta2) / T, T = ceil(ln(1/delta2)/gamma).
 
     With u = gamma T the maximum is at (1 + u) exp(-u) = delta; the best integer T is next to that.
 
@@ -242,25 +205,23 @@ def delta2_maximising_delta_of_one_run(delta: float, gamma: float) -> float:
 class Threshold(HiddenSearch):
     """The first try whose score reaches a public `threshold`; after each try a coin of probability `gamma` gives up.
 
-    *Guarantee*: about twice the epsilon of one run. The threshold is known beforehand, not computed from these data.
-    That there is no winner may be released. `gamma` is one over the number of points if it is None; `limit`, the most
-    tries, so large that the stop costs nothing beside `delta`, the plan's. Results of tries after the winner, made or
-    skipped, are never released.
+    The threshold is not computed from these data. `gamma` None is one over the number of points; `limit` None is so
+    many tries that the stop costs nothing beside the plan's `delta`. Results of tries after the winner are never
+    released; that there is no winner may be. *Guarantee*: about twice the epsilon of one run.
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.1.
     """
 
     name: ClassVar[str] = "threshold"
-
     gamma: Share | None = None
     limit: PositiveInt | None = None
     threshold: Share
     delta: Delta
 
-    def search_event(self, n_points: int) -> SearchEvent:
+    def search_event(self, n_points: int) -> events.SearchEvent:
         """The first try that reaches the threshold, among those before the coin or the hard stop."""
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
         highest = 1 if gamma == 1 else math.ceil(math.log(1e-20 * self.delta) / math.log1p(-gamma))  # a tail of 1e-20
-        return ThresholdDpEvent(NoOpDpEvent(), tries=Stopping(gamma=gamma, limit=self.limit or highest))
+        return events.ThresholdDpEvent(events.NoOpDpEvent(), tries=Stopping(gamma=gamma, limit=self.limit or highest))
 
     def draw(self, n_points: int, rng: Random) -> Draw:
         """The tries, with the threshold."""
@@ -280,19 +241,13 @@ def _followed(rule: SelectionRule, final_run: FinalRun, name: str) -> SelectionR
 
 
 def DisjointParts(*, share: float = 0.2, carry: float = 0.75) -> SelectionRule:  # noqa: N802
-    """A composition on a public, fixed `share` of the records, then the winning point once on all others.
-
-    A unit's part depends on nothing but the unit and a public key (`trainers/data/split.py`).
-    """
+    """A composition on a fixed `share` of the records, drawn by a public key, then the winning point on all others."""
     fraction("share", share)
     return _followed(Composition(), FinalRun(share=share, carry=carry), "disjoint parts")
 
 
 def Final(*, rule: SelectionRule) -> SelectionRule:  # noqa: N802
-    """A search by `rule`, then a final run of the winning point on the same records; its model is handed over.
-
-    Its score is not biased by the choice of the best.
-    """
+    """A search by `rule`, then a run of the winning point on the same records, whose score no choice has biased."""
     return _followed(rule, FinalRun(), "{} + final run")
 
 
@@ -308,8 +263,7 @@ def Subsampled(  # noqa: N802
 ) -> SelectionRule:
     """A search by a rule that hides losers, on a secret random part of the records, then the winner's run on others.
 
-    Each unit joins the part with probability `rate`, by a coin of its own; the final run reads all, or the rest.
-    The final model and the results that `rule` releases may be released; the part is secret.
+    Each unit joins the part with probability `rate`, by a secret coin of its own; the final run reads all, or the rest.
     """
     fraction("rate", rate)
     run = FinalRun(share=rate, is_secret=True, reads_all=TrainOn(train_on) is TrainOn.ALL, carry=carry)

@@ -141,7 +141,7 @@ def build_map_panels(
 
 
 def _index_of_best_point(points: pd.DataFrame) -> int | None:
-    """Index of the point that is best by what the rule compares, as `SelectionRule.index_of_winning_run` finds it."""
+    """Index of the point that is best by what the rule compares, as `index_of_winning_run` finds it."""
     scored = points.loc[points[SCORED] > 0]
     if scored.empty:
         return None

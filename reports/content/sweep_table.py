@@ -34,7 +34,14 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rule_words import event_of_run_alone
-from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, search_for_plan
+from dpsweep.accounting.searches.interface import (
+    POINT_SCORES,
+    PlannedSearch,
+    RunRecord,
+    Runs,
+    index_of_winning_run,
+    search_for_plan,
+)
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.accounting.selection.rules import rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
@@ -173,9 +180,8 @@ class Sweep:
         best = {}
         for method in dict.fromkeys(row.trial.method for row in rows):
             own = {place: score for place, score in scores.items() if rows[place].trial.method == method}
-            if (
-                place := self.rule.index_of_winning_run(own, self.runs.points, self.plan.least_runs_per_point)
-            ) is not None:
+            place = index_of_winning_run(self.rule, own, self.runs.points, self.plan.least_runs_per_point)
+            if place is not None:
                 best[method] = rows[place].trial.id
         return best
 
@@ -191,7 +197,7 @@ class Sweep:
             for row in self.runs.search_and_final_run_records
             if row.score is not None and (row.trial.id == trial if alone else points.get(row.trial.id) == points[trial])
         }
-        return score_of_point(scores, self.rule.score_of_point)
+        return score_of_point(scores, POINT_SCORES[self.rule.name_of_point_score])
 
     @property
     def has_private_scores(self) -> bool:

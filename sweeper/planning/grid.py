@@ -28,8 +28,8 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.plan import FINAL, Trial, part_of_records
-from dpsweep.accounting.selection.interface import SelectionRule, Use
+from dpsweep.accounting.records.plan import FINAL, Trial, Use, part_of_records
+from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
     SCRIPT,

@@ -15,7 +15,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal_plan
-from dpsweep.accounting.searches.interface import search_for_plan
+from dpsweep.accounting.searches.interface import index_of_winning_run, search_for_plan
 
 PUBLIC = "public"
 """The tag of the rule."""
@@ -51,7 +51,8 @@ def winner_of_public_sweep(root: Path) -> PublicWinner:
     scores = {
         place: score for place, run in enumerate(runs) if (score := _score_of_finished_run(folder, run)) is not None
     }
-    best = search.rule.index_of_winning_run(scores, search.point_index_of_each_search_run(), plan.least_runs_per_point)
+    points = search.point_index_of_each_search_run()
+    best = index_of_winning_run(search.rule, scores, points, plan.least_runs_per_point)
     if best is None:
         raise BadInput(f"Expected tuning.sweep={root} to have a finished run, got none.")
     values = {key: value for key, value in runs[best].axes.items() if key not in LEFT_OUT}

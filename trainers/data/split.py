@@ -42,7 +42,7 @@ import numpy as np
 from dpsweep.accounting.codec import fraction, require_bool
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.selection.interface import Use
+from dpsweep.accounting.records.plan import Use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -20,8 +20,8 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.records.card import SEALED
+from dpsweep.accounting.records.plan import Use
 from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES
-from dpsweep.accounting.selection.interface import Use
 from dpsweep.trainers.data.doors import open_records, refuse_records
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.data.places import most_joining, most_units

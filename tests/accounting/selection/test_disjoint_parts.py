@@ -19,8 +19,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.records.plan import part_of_records
-from dpsweep.accounting.selection.interface import Use
+from dpsweep.accounting.records.plan import Use, part_of_records
 from dpsweep.accounting.selection.rules import Composition, DisjointParts, Final, NoisyMax, PrivateSelection
 from tests.accounting.finite import Pairs, cases
 

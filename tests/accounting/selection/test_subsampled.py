@@ -12,8 +12,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, are_same_events, compose, gaussian, poisson_sampled
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.records.plan import part_of_records
-from dpsweep.accounting.selection.interface import Use
+from dpsweep.accounting.records.plan import Use, part_of_records
 from dpsweep.accounting.selection.rules import Composition, NoisyMax, PrivateSelection, Subsampled, TrainOn
 
 CASES = 4000

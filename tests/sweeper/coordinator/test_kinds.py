@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.statement import reserved_amounts
 from dpsweep.accounting.records.plan import Block
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
-from dpsweep.accounting.searches.interface import search_class_for_plan
+from dpsweep.accounting.searches.interface import index_of_winning_run, search_class_for_plan
 from dpsweep.accounting.selection.interface import THE_WINNER, Search
 from dpsweep.accounting.selection.rules import RULES, Composition, MedianOfRepeats, Subsampled, rule_from_config
 from dpsweep.accounting.stored_names import tags
@@ -199,7 +199,7 @@ def test_points_that_run_less_often_have_no_median(place: Places) -> None:
 def test_the_winner_is_a_point(
     scores: dict[int, float], points: Sequence[int], repeats: int, winner: int | None
 ) -> None:
-    assert Composition().index_of_winning_run(scores, points, repeats) == winner
+    assert index_of_winning_run(Composition(), scores, points, repeats) == winner
 
 
 @pytest.mark.usefixtures("rules")

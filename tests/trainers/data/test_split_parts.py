@@ -7,7 +7,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.selection.interface import Use
+from dpsweep.accounting.records.plan import Use
 from dpsweep.trainers.data.records import Records, assign_units_and_cap_records
 from dpsweep.trainers.data.split import DataPart, pseudo_random_part_mask, split_off_holdout
 from tests.trainers.data.test_split import some
