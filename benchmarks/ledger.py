@@ -29,11 +29,13 @@ from measuring.clock import wall_seconds
 from measuring.script import start
 
 from dpsweep.accounting.chain.hash_chain import Chain, End, new_row_with_time
-from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
+from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.book import Balance, Charged
+from dpsweep.accounting.ledger.book import Balance, Charged, ChargedPoint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import verify_entries
+from dpsweep.accounting.selection.rules import Composition
+from dpsweep.accounting.upper_bounds import PRICES, upper_bound
 from tests.charges import charge_event, start_attempts
 from tests.databases import Place, Server, in_file, programs, served
 
@@ -44,12 +46,13 @@ VERIFIED, ONE_MORE = 10.0, 0.1
 """Aims, in seconds."""
 
 BUDGET = Guarantee(epsilon=1e9, delta=0.5)
-COST = Guarantee(epsilon=0.1, delta=1e-9)
 TRIALS = [f"{number:012x}" for number in range(POINTS)]
-EVENT = PlanEvent(
-    training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000 * POINTS),
-    validation=repeat(gaussian(noise_multiplier=40.0), POINTS),
+POINT = PlanEvent(
+    training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000),
+    validation=gaussian(noise_multiplier=40.0),
 )
+EVENT = Composition().event([POINT] * POINTS)
+COST = Guarantee(epsilon=upper_bound(EVENT, 1e-9, BUDGET.adjacency), delta=1e-9)
 RECORD = {"reason": "plan", "rule": {"name": "composition"}, "claimed_by": "PLD", "bounds": {"PLD": 0.1, "RDP": 0.11}}
 
 
@@ -73,7 +76,9 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         delta=COST.delta,
         takes={"epsilon": COST.epsilon, "delta": COST.delta},
         trials=tuple(TRIALS),
-        event={name: to_json(part) for name, part in EVENT.events_by_population.items()},
+        event=EVENT.to_json(),
+        points=(ChargedPoint(runs=POINTS, event=POINT.to_json()),),
+        prices=PRICES,
         record=RECORD,
     )
     stored = body.to_json()
