@@ -1,16 +1,15 @@
 """The values of the account book: policies, the bodies of its lines, and the state of an account after them.
 
-*Policies.* The composition of charges is fixed when an account is opened, and never chosen afterwards. Later grids
-depend on the results of earlier ones, so sweeps compose adaptively. Two theorems cover that, `Addition` and
-`RenyiFilter` (`accounting/ledger/renyi_filter.py`); neither covers taking the smaller of the two results afterwards.
-The guarantee covers the budget as a whole. A raise is a person's recorded decision: the guarantee is that of the last
-budget if the decision did not itself depend on released results. A record is either trained on or held out, and a plan
-takes the larger of the two costs. So for each record the amounts of its own side are at most the amounts taken, plan by
-plan, and so are their sums, also if the larger side differs between plans, or plans split the records differently.
+*Policies.* The composition of charges is fixed when an account is opened. Later grids depend on the results of earlier
+ones, so sweeps compose adaptively. `Addition` and `RenyiFilter` (`accounting/ledger/renyi_filter.py`) cover that;
+neither covers taking the smaller of the two results afterwards. The guarantee covers the budget as a whole: after a
+raise it is that of the last budget, if the decision to raise did not depend on released results. A record is trained on
+or held out, and a plan takes the larger of the two costs. So for each record the amounts of its own side are at most
+those taken, plan by plan, and so are their sums, however plans split the records.
 
 *Bodies.* This module alone writes and reads them. The bytes of a line never change: a field that is introduced later is
-`OMITTED` at the value that was implied before. Another person may have written a line: every field is checked
-(`accounting/codec.py`). A kind that this version does not know is read as `UnknownBody`, which changes no balance.
+`OMITTED` at the value that was implied before. Another person may have written a line: every field is checked. A kind
+that this version does not know is read as `UnknownBody`, which changes no balance.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class Addition(Policy):
     """Basic composition: every charge costs one (epsilon, delta), by any accountant, and these add up.
 
     *Guarantee*: (sum of epsilons, sum of deltas), also if each charge depends on the releases of earlier ones.
-    *Source*: basic composition (Dwork and Roth 2014, Theorem 3.16); for budgets fixed beforehand and charges chosen
-    adaptively, Rogers, Roth, Ullman, Vadhan 2016, Theorem 3.6.
+    *Source*: Dwork and Roth 2014, Theorem 3.16; with adaptive charges, Rogers et al. 2016, Theorem 3.6.
     """
 
     tag: ClassVar[str] = "addition"
@@ -172,8 +170,7 @@ class Charged(Spending, kind="charge"):
     """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
 
     `event` is that of the rule in `record` over `points`, and of a card. `prices` is the version of the bounds that
-    priced it, 0 for a charge from before they had one. `sealed` says which units the runs leave out. `record` holds
-    what readers want to know beside that.
+    priced it, 0 from before they had one. `sealed` says which units the runs leave out; `record` is for readers.
     """
 
     trials: tuple[str, ...]
@@ -345,10 +342,9 @@ class Balance(Stored):
 class Attempts:
     """The attempts of one plan, read from its entries: how many are paid for, started and resumed, and how each ended.
 
-    `charges` are the entries that pay for them, `bodies` their bodies. `covered` and `started` count the attempts at
-    each trial that are paid for by name, and that were started. `starts` has the body of each start, `resumed` counts
-    its resumes, `settled` has the end of each session. `launch` is the nonce of the last launch, None without one.
-    `released` maps the digest of a charge to that of its released winner; `manifests` are the releases and their times.
+    `charges` are the entries that pay for them, with `bodies`. `covered` and `started` count those that are paid for by
+    name and started, by trial. `resumed` counts resumes, `settled` has the ends of sessions, `launch` the last nonce,
+    `released` the digest of each charge's released winner, `manifests` the releases and their times.
     """
 
     @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
@@ -364,8 +360,8 @@ class Attempts:
         self.settled = {(end.trial, end.attempt, end.resume): end.realised for end in ends}
         self.launch = next((body.nonce for body in reversed(contents) if isinstance(body, Launched)), None)
         self.released = {body.charge: body.winner for body in contents if isinstance(body, Released)}
-        every = zip(entries, contents, strict=True)
-        self.manifests = tuple((entry.at, body) for entry, body in every if isinstance(body, ReleaseManifest))
+        releases = [(entry.at, read_body(entry)) for entry in entries]
+        self.manifests = tuple((at, body) for at, body in releases if isinstance(body, ReleaseManifest))
 
     @property
     def spares(self) -> int:
@@ -374,10 +370,7 @@ class Attempts:
         return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
 
     def charge_of(self, trial: str, attempt: int) -> Entry:
-        """The charge that an attempt was or will be started on: one that names the trial, before one with a spare.
-
-        Raises `ContractBroken` if no charge covers it.
-        """
+        """The charge that an attempt was or will be started on, by name before by a spare; else `ContractBroken`."""
         if (start := self.starts.get((trial, attempt))) is not None:
             covering = [entry for entry in self.charges if entry.digest == start.charge]
         else:

@@ -1,14 +1,13 @@
 """What a charge pays for: attempts start only with the events that it was priced over, and it takes their price.
 
-*Events.* A plan's name proves nothing: a second plan of that name would train on the charge of the first. So who starts
-an attempt declares the events of its runs, and the ledger compares them with the points of the charge. *Guarantee*: for
-each population of records, the runs that a charge names have together no more of an event than its points have, or they
-are the runs on shared batches that its one point is for. Each further attempt has a point of its own, whose events it
-has, or some that the point is the worst of. What a name declares does not change.
+*Guarantee*: for each population of records, the runs that a charge names have together no more of an event than its
+points have, or they are the runs on shared batches that its one point is for. Each further attempt has a point of its
+own, whose events it has, or some that the point is the worst of. What a name declares does not change. A plan's name
+proves nothing, so who starts an attempt declares the events of its runs.
 
-*Prices.* Where the bounds of this version are above what a charge of an earlier one took, the account is under-charged
-by the difference. Where the charge is of the same version, the line was not written by dpsweep. A cost from outside,
-and one that a restoration charged, has no event, so it is taken as it was recorded.
+Where the bounds of this version are above what a charge of an earlier one took, the account is under-charged by the
+difference; a charge of the same version that lacks any was not written by dpsweep. A cost from outside, and one that a
+restoration charged, has no event, so it is taken as it was recorded.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ def digest_of_declared_events(events: Iterable[PlanEvent]) -> str:
 
 
 def require_paid_events(charge: Charged, starts: Sequence[Started], declared: Declared) -> None:
-    """Raises `ContractBroken` unless the charge was priced over the events of all attempts that started on it.
-
-    `declared` has the events of all names on the charge, and of those that started, as they were at each start.
-    """
+    """Raises `ContractBroken` unless the charge was priced over the events `declared` for its names and its starts."""
     points = [(PlanEvent.from_json(point.event), point.runs) for point in charge.points] if starts else []
     digests: dict[tuple[int, ...], str] = {}  # many runs have the same events
     for start in starts:
@@ -64,10 +60,8 @@ def require_paid_events(charge: Charged, starts: Sequence[Started], declared: De
 
 def _require(paid: bool, names: Iterable[str]) -> None:
     if not paid:
-        raise ContractBroken(
-            f"The charge for {', '.join(sorted(names))} pays for other accesses than those that are declared: nothing "
-            "trains on it."
-        )
+        who = f"The charge for {', '.join(sorted(names))}"
+        raise ContractBroken(f"{who} pays for other accesses than those that are declared: nothing trains on it.")
 
 
 def _has_point_for_each(runs: Sequence[PlanEvent], points: Sequence[tuple[PlanEvent, int]]) -> bool:
@@ -121,9 +115,9 @@ def _alternatives(event: DpEvent) -> tuple[DpEvent, ...]:
 def require_paid_charges(statement: Statement, plan: str | None = None) -> int:
     """Prices the charges of an account, or of one of its plans, again and returns their number.
 
-    Raises `LedgerDamaged` for one that is below what this version says, and wrote; then `UnderCharged` for those of
-    earlier versions that are below it, less the costs from outside whose note says that they take the difference.
-    Nothing can be paid into a filter later, so a charge that lacks divergence lacks the whole price.
+    Raises `LedgerDamaged` for one of this version below its price; then `UnderCharged` for those of earlier versions,
+    less the costs from outside whose note says that they take the difference. Nothing can be paid into a filter later,
+    so a charge that lacks divergence lacks the whole price.
     """
     from dpsweep.accounting.upper_bounds import CLOSE, PRICES, upper_bound  # scipy: .2 s that nothing else here needs
 
@@ -165,7 +159,6 @@ def require_paid_charges(statement: Statement, plan: str | None = None) -> int:
 
 
 def _event_by_this_version(body: Charged, is_earlier: bool) -> PlanEvent:
-    """The event of the charge's rule over its points, or the stored one where the charge is older than these."""
     charged = PlanEvent.from_json(body.event or {})
     if is_earlier and not body.points:
         return charged

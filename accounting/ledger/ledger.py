@@ -44,8 +44,8 @@ FIELDS = frozenset(one.name for one in fields(Charged))  # no further fact of a 
 class Ledger:
     """An append-only, hash-chained account book: one file, or a PostgreSQL database shared by several machines.
 
-    The user's ledger lies outside every sweep folder, so that deleting a folder lowers no reserved amount. `home` is
-    the folder of private stores of a rehearsal's ledger, which has no mirror.
+    It lies outside every sweep folder, so that deleting one lowers no reserved amount. `home` is the folder of private
+    stores of a rehearsal's ledger, which has no mirror.
     """
 
     def __init__(self, place: str | Path, home: Path | None = None) -> None:
@@ -58,10 +58,10 @@ class Ledger:
         return user_folder("data") if self.path is None else self.path.parent
 
     def open_account(self, account: str, budget: Guarantee, policy: Policy | None = None) -> Statement:
-        """Opens an account with its budget, neighbours and policy, or finds it open.
+        """Opens an account with its budget, neighbours and policy (by default addition), or finds it open.
 
-        Without a policy it is opened with addition. Raises `BadInput` for a policy if it was open, and for other
-        neighbours than it has; `BudgetRefused` for public data in the place of private ones.
+        Raises `BadInput` for a policy of an open one, and for other neighbours; `BudgetRefused` if private data become
+        public, or public ones private.
         """
         if not (account and account.isprintable()) or ".." in account.split("/"):
             raise BadInput(f"Expected account={account!r} to be a name.")
@@ -102,10 +102,9 @@ class Ledger:
     ) -> Entry:
         """Takes the price of a search for one attempt at each of `trials` and `spares` more, or raises `BudgetRefused`.
 
-        The search is by `rule`, in its stored form, over `points`; `query` is what a card reads. `opinions` may raise
-        the price or refuse it. `record` is stored beside it. `sealed` says which units the runs leave out; a card gets
-        the number of its part here. Raises `BadInput` if a card is asked for and no part is left, `UnderCharged` if
-        the account waits for what an earlier version charged too little.
+        The search is by `rule`, in its stored form, over `points`; `query` is what a card reads, whose part of those
+        that runs leave out (`sealed`) is numbered here. `opinions` may raise the price or refuse it. Raises `BadInput`
+        if no part is left, `UnderCharged` if the account waits for what an earlier version charged too little.
         """
         from dpsweep.accounting.upper_bounds import PRICES, quote_for_charge  # scipy: .2 s that nothing else here needs
 
@@ -178,8 +177,7 @@ class Ledger:
     def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
         """Records that the last attempt at each trial resumes from its checkpoint, and returns receipts for that.
 
-        It costs nothing: an attempt's steps are priced beforehand, including steps that run twice.
-        Raises `ContractBroken` for a trial that never started, and for an attempt with a final end.
+        It is free: steps that run twice are priced. Raises `ContractBroken` for one that never started, or has ended.
         """
         with self.transaction(account, plan) as (lines, _, append):
             receipts, own = [], Attempts(lines.entries(account=account, plan=plan))

@@ -38,10 +38,8 @@ class RenyiFilter(book.Policy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.conversion_term >= self.epsilon:
-            raise ValueError(
-                f"Expected epsilon={self.epsilon} > {self.conversion_term:.4f}, which the conversion from order "
-                f"{self.order:g} at delta={self.delta} takes before anything runs."
-            )
+            which = f"which the conversion from order {self.order:g} at delta={self.delta} takes before anything runs"
+            raise ValueError(f"Expected epsilon={self.epsilon} > {self.conversion_term:.4f}, {which}.")
 
     def amount_limits(self, budget: Guarantee) -> book.Amounts:
         """The divergence that converts to the filter's part, and the rest of the budget, which must hold both."""
