@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpsweep.accounting.events.build import PlanEvent, no_access
-from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session, TrialPlace
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.sweep_folder import TrialPlace
 
 NONCE = "0f" * 16
 

@@ -1,23 +1,18 @@
 """A mirror: the lines of a ledger once more, in a file elsewhere, so that lines which the ledger loses come back.
 
-A ledger that was deleted, cut short, replaced by an older copy or restored with its machine is a whole chain like any
-other, and would open with budget that was spent. Invariants:
+A ledger that was deleted, cut short, or replaced by an older copy is a whole chain like any other, and would open with
+budget that was spent. Invariants (docs/ledger.md says what each loss does):
 
 * A line is committed, then appended to every mirror and flushed, and only then does a charge, a start or a release
-  return. What a killed command did not append, the next one that writes appends first. So two chains that differ after
-  a common line are always two ledgers.
-* A mirror is read before the ledger, so a line that is written meanwhile causes no false alarm. Lines that the ledger
-  lacks come back as they were. What they started may have run elsewhere since, and the private store may be older than
-  they are: every plan that they name is launched by a nonce that no store has, so that its receipts are void, and an
-  attempt that has not ended counts as used.
-* The file is named by the ledger's identity: a moved ledger, a link or a copy has the same mirror.
+  return. The next command that writes appends first what a killed one did not. So two chains that differ after a common
+  line are always two ledgers.
+* A mirror is read before the ledger, so a line that is written meanwhile causes no false alarm. What lines that come
+  back started may have run since: their plans are launched by a nonce that no store has, so that their receipts are
+  void, and an attempt that has not ended counts as used.
 * Lines are only ever appended, under a lock. A torn last line is dropped; one that does not follow is damage.
-* Each user has a mirror of each ledger in a file; further ones, and all of a ledger on a server, are named by lines.
-  The first line, or one of kind `mirror` by another user's first command, names its writer and machine: where it is
-  there and the file is not, the copy was lost, and nothing is charged until the user says that the ledger has all its
-  lines (`dpsweep budget mirror`).
-
-Who restores a machine with all its mirrors to an earlier time has nothing that remembers the lines since.
+* Each user has a mirror of each ledger in a file, named by its identity; further ones, and all of a ledger on a server,
+  are named by lines. The first line, or one of kind `mirror`, names its writer and machine: where it is there and the
+  file is not, nothing is charged until the user says that the ledger has all its lines (`dpsweep budget mirror`).
 """
 
 from __future__ import annotations
@@ -32,28 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from dpsweep.accounting import durable_files, errors
 from dpsweep.accounting.chain.hash_chain import COLUMNS, Chain, End, Lines, Row, follows_line, new_nonce
 from dpsweep.accounting.codec import Stored
-from dpsweep.accounting.durable_files import (
-    PRIVATE,
-    flush_folder,
-    make_folder_and_missing_parents,
-    mode_with_group,
-    user_folder,
-    write_json,
-)
-from dpsweep.accounting.errors import (
-    DAMAGE,
-    LedgerDamaged,
-    LedgerOpenedMeanwhile,
-    exception_as_short_line,
-    turn_file_errors_into_refusal,
-    turn_read_errors_into_refusal,
-)
+from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.book import Launched, LedgerIdentity, Mirrored, append_body, body_of_kind
 
 ENDING = ".jsonl"
-BLOCK = 1 << 16  # bytes that are read at a time from the end of a mirror
+BLOCK = 1 << 16  # bytes that are read first from the end of a mirror
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +43,14 @@ class Mirror:
 
     path: Path
 
-    def exists(self) -> bool:
-        """Whether the file exists; it may be empty."""
-        return os.access(self.path, os.F_OK)
-
     def create(self) -> None:
         """Creates the file, empty, if it is missing, and the folder of the user's own mirrors."""
         own = self.path.parent == state_folder()
         with self._errors("written", "; XDG_STATE_HOME names another place" if own else ""):
             if own:
-                make_folder_and_missing_parents(self.path.parent)
-            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, mode_with_group(self.path, PRIVATE)))
-            flush_folder(self.path.parent)
+                durable_files.make_folder_and_missing_parents(self.path.parent)
+            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, durable_files.mode_with_group(self.path)))
+            durable_files.flush_folder(self.path.parent)
 
     def end(self) -> End:
         """The end of the chain in the file; an empty chain's if it cannot be read: whoever writes is refused."""
@@ -107,23 +84,19 @@ class Mirror:
             os.fsync(stream.fileno())
 
     def _last_line(self, stream: IO[bytes]) -> tuple[int, End]:
-        start = size = stream.seek(0, os.SEEK_END)
-        tail = b""
-        while start and tail.count(b"\n") < 2:
-            start = max(0, start - BLOCK)
-            stream.seek(start)
-            tail = stream.read(min(BLOCK, size - start - len(tail))) + tail
+        size, length, tail = stream.seek(0, os.SEEK_END), BLOCK, b""
+        while len(tail) < size and tail.count(b"\n") < 2:
+            stream.seek(max(0, size - length))
+            tail, length = stream.read(min(size, length)), 2 * length
         whole, newline, torn = tail.rpartition(b"\n")
-        if not newline:
-            return size - len(torn), End()
-        row = self._row(whole.rpartition(b"\n")[2])
-        return size - len(torn), End(entries=row["seq"], head=row["digest"])
+        row = self._row(whole.rpartition(b"\n")[2]) if newline else None
+        return size - len(torn), End() if row is None else End(entries=row["seq"], head=row["digest"])
 
     def _row(self, line: bytes) -> Row:
         try:
             return dict(zip(COLUMNS, json.loads(line), strict=True))
-        except DAMAGE as cause:
-            raise self._damage(exception_as_short_line(cause)) from cause
+        except errors.DAMAGE as cause:
+            raise self._damage(errors.exception_as_short_line(cause)) from cause
 
     def _damage(self, what: str) -> LedgerDamaged:
         return LedgerDamaged(
@@ -132,12 +105,12 @@ class Mirror:
         )
 
     def _errors(self, verb: str, way_out: str = "") -> AbstractContextManager[None]:
-        return turn_file_errors_into_refusal(LedgerDamaged, f"The mirror {self.path} cannot be {verb}", way_out)
+        return errors.turn_file_errors_into_refusal(LedgerDamaged, f"The mirror {self.path} cannot be {verb}", way_out)
 
 
 def state_folder() -> Path:
     """The folder of this user's own mirrors, one for each ledger."""
-    return user_folder("state") / "mirrors"
+    return durable_files.user_folder("state") / "mirrors"
 
 
 def own_mirror(identity: str) -> Mirror:
@@ -147,21 +120,21 @@ def own_mirror(identity: str) -> Mirror:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPlace(Stored):
-    """Which ledger lay last at a place: a path, or an address of a server without a password."""
+    """Which ledger lay last at a place, a path or an address of a server: a person alone deletes its file."""
 
     place: str
     identity: LedgerIdentity
 
     @staticmethod
     def path_of(place: str) -> Path:
-        """The file of a place. Only a person should delete it, on purpose."""
+        """The file of a place."""
         return state_folder() / f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.place"
 
     @classmethod
     def read(cls, path: Path) -> KnownPlace | None:
         """What a file says, None if it cannot be read; whoever writes is refused then."""
         what = f"{path} (delete it if the ledger there is the right one)"
-        with suppress(OSError), turn_read_errors_into_refusal(what, LedgerDamaged):
+        with suppress(OSError), errors.turn_read_errors_into_refusal(what, LedgerDamaged):
             return cls.from_json(json.loads(path.read_text()))
         return None
 
@@ -169,26 +142,27 @@ class KnownPlace(Stored):
         """Writes the file."""
         path = self.path_of(self.place)
         if self.read(path) != self:
-            with turn_file_errors_into_refusal(LedgerDamaged, f"The place of a ledger cannot be written in {path}"):
-                write_json(path, self.to_json(), mode=PRIVATE)
+            with errors.turn_file_errors_into_refusal(
+                LedgerDamaged, f"The place of a ledger cannot be written in {path}"
+            ):
+                durable_files.write_json(path, self.to_json(), durable_files.PRIVATE)
 
 
 class MirroredChain:
     """The chain at a place, compared with its mirrors at each opening; not `mirrored` for a rehearsal."""
 
     def __init__(self, place: str | Path, *, mirrored: bool = True) -> None:
-        self.chain = Chain(place)
-        self._mirrored = mirrored
+        self.chain, self._mirrored = Chain(place), mirrored
         self._mirrors: tuple[Mirror, ...] = ()
         self._offered: str | None = None
 
     def identity(self) -> str:
         """The identity of the ledger, or the one that this object would give to one without a line."""
         with self.read_transaction() as lines:
-            identity = lines and lines.identity()
-        if identity is None:
-            self._offered = self._offered or new_nonce()
-        return identity or str(self._offered)
+            if lines is not None and (identity := lines.identity()) is not None:
+                return identity
+        self._offered = self._offered or new_nonce()
+        return self._offered
 
     def create_if_missing(self) -> None:
         """Creates the chain if it is missing, with the lines that a mirror has of it."""
@@ -206,20 +180,16 @@ class MirroredChain:
 
     @contextmanager
     def write_transaction(self) -> Iterator[Lines | None]:
-        """As in `Chain.write_transaction`; the mirrors have all lines before it at its start, and its own at its end.
-
-        Raises `LedgerOpenedMeanwhile` if another process gave the ledger another identity than this one told.
-        """
+        """As in `Chain`, with mirrors that follow before and after; refuses another new identity than this one told."""
         self._bring_back_lines()
+        name = self.chain.name
         with self.chain.write_transaction() as lines:
             if lines is None:
                 yield None
                 return
             self._follow(self._mirrors, lines.end())
             if lines.identity() not in (None, self._offered) and self._offered is not None:
-                raise LedgerOpenedMeanwhile(
-                    f"Another command opened the ledger {self.chain.name}: this one begins again."
-                )
+                raise errors.LedgerOpenedMeanwhile(f"Another command opened the ledger {name}: this one begins again.")
             lines.offered = self._offered
             yield lines
             identity = lines.identity()
@@ -244,13 +214,12 @@ class MirroredChain:
             if missing:
                 self._append_lines_of(missing[0])
             elif mirrors == self._mirrors:
-                for path, other in known.items():
-                    if other != identity:
-                        raise LedgerDamaged(
-                            f"The ledger {self.chain.name} is not the one that this machine remembers there: another "
-                            "one was put in its place, or it was lost. Set DPSWEEP_LEDGER to the right one, or put "
-                            f"back a copy of it; if it was on purpose, delete {path}."
-                        )
+                if others := [path for path, other in known.items() if other != identity]:
+                    raise LedgerDamaged(
+                        f"The ledger {self.chain.name} is not the one that this machine remembers there: another one "
+                        "was put in its place, or it was lost. Set DPSWEEP_LEDGER to the right one, or put back a copy "
+                        f"of it; if it was on purpose, delete {others[0]}."
+                    )
                 return
             self._mirrors = mirrors
 
@@ -269,14 +238,10 @@ class MirroredChain:
 
     def mirrors_of(self, lines: Lines | None, known: Iterable[str]) -> tuple[Mirror, ...]:
         """The user's own mirror (without a line: of the `known` ledgers), if it is or was there, and the named ones."""
-        if not self._mirrored:
-            return ()
         named, writers = ((), set[str]()) if lines is None else named_mirrors(lines)
-        if self.chain.file is None:
-            return named
         identity = lines and lines.identity()
-        own = map(own_mirror, [identity] if identity else known)
-        return tuple(one for one in own if one.exists() or (lines and lines.writer in writers)) + named
+        own = map(own_mirror, [identity] if identity else known) if self.chain.file else ()
+        return (*(one for one in own if os.access(one.path, os.F_OK) or (lines and lines.writer in writers)), *named)
 
     def known_here(self) -> dict[Path, str]:
         """The identities of the ledgers that lay last at this place, by the file that says so."""
@@ -285,7 +250,7 @@ class MirroredChain:
 
     def _follow(self, mirrors: Iterable[Mirror], end: End) -> None:
         for mirror in mirrors:
-            if not mirror.exists():
+            if not os.access(mirror.path, os.F_OK):
                 own = mirror.path.parent == state_folder()
                 raise LedgerDamaged(
                     f"The mirror {mirror.path} of the ledger {self.chain.name} is gone, and with it lines that the "
@@ -298,18 +263,16 @@ class MirroredChain:
 
 def _two_ledgers(chain: Chain, mirror: Mirror) -> LedgerDamaged:
     return LedgerDamaged(
-        f"The ledger {chain.name} and its mirror {mirror.path} have a common beginning and then other lines each: "
-        "both went on. Set DPSWEEP_LEDGER to the right one; or `dpsweep budget restore` charges what only "
-        "the mirror has."
+        f"The ledger {chain.name} and its mirror {mirror.path} have a common beginning and then other lines each: both "
+        "went on. Set DPSWEEP_LEDGER to the right one; or `dpsweep budget restore` charges what only the mirror has."
     )
 
 
 def rows_beyond(lines: Lines, rows: Sequence[Row]) -> tuple[Sequence[Row], bool]:
     """The mirror's lines after the last common one, and whether the ledger ends there."""
-    for place in range(len(rows), 0, -1):
-        if lines.had_end(End(entries=place, head=rows[place - 1]["digest"])):
-            return rows[place:], lines.end().entries == place
-    return rows, lines.end().entries == 0
+    ends = [End(), *(End(entries=seq, head=row["digest"]) for seq, row in enumerate(rows, start=1))]
+    common = next(end.entries for end in reversed(ends) if lines.had_end(end))
+    return rows[common:], lines.end().entries == common
 
 
 def void_open_attempts(lines: Lines, plans: Iterable[tuple[str, str]]) -> None:
@@ -320,11 +283,7 @@ def void_open_attempts(lines: Lines, plans: Iterable[tuple[str, str]]) -> None:
 
 def named_mirrors(lines: Lines) -> tuple[tuple[Mirror, ...], set[str]]:
     """The mirrors that lines name and no later one drops; who wrote the first line, or one on a mirror of their own."""
-    kept, writers = dict[str, bool](), {first.who for first in lines.entries(seq=1)}
-    for entry in lines.entries(kind=Mirrored.kind):
-        body = body_of_kind(entry, Mirrored)
-        if body.path:
-            kept[body.path] = not body.dropped
-        else:
-            writers.add(entry.who)
-    return tuple(Mirror(path=Path(path)) for path in kept if kept[path]), writers
+    said = [(entry.who, body_of_kind(entry, Mirrored)) for entry in lines.entries(kind=Mirrored.kind)]
+    kept = {body.path: not body.dropped for _, body in said if body.path}
+    writers = {first.who for first in lines.entries(seq=1)} | {who for who, body in said if not body.path}
+    return tuple(Mirror(path=Path(path)) for path, stays in kept.items() if stays), writers

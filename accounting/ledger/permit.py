@@ -1,19 +1,17 @@
 """What a claim allows: the receipt of one session of an attempt, claimed once, and the steps that the session takes.
 
 A sweep folder can be deleted, copied and restored, so it is only a record. The ledger cannot be, but several people
-read it, and under a rule that hides its losers it must not reveal the number of tries. So the ledger and a plan's
-private store, which its owner alone reads and where nothing is removed, decide together what may train. Invariants:
+read it, and it must not reveal the number of hidden tries. So the ledger and a plan's private store, where nothing is
+removed, decide together what may train. Invariants:
 
-* A receipt is written after the charge was committed. A worker claims it by exclusive creation of a file, in the sweep
-  folder and then in the store: a second use is refused, in a copy of the folder and on another machine that shares the
-  store. A claim that the store has and the folder lacks comes from no crash: the folder is an older copy.
-* Each launch of a coordinator has a nonce, in the ledger and in the store. Receipts of earlier launches are void. A
-  store that lacks the ledger's last nonce is lost or was restored, and no attempt resumes from it.
+* A receipt is written after the charge was committed, and claimed by exclusive creation of a file, in the sweep folder
+  and then in the store: a second use is refused, in a copy of the folder and on another machine that shares the store.
+* Each launch has a nonce, in the ledger and in the store. Receipts of earlier launches are void. A store that lacks the
+  ledger's last nonce is lost or was restored, and no attempt resumes from it.
 * A session is the only way to private records (`trainers/data/doors.py`), and only a claim makes one: of a receipt, or
   of a sealed part for a card (`accounting/records/card.py`).
 * A mark is on the disk before its stretch of steps (those between two checkpoints) runs, or before a private score is
-  measured. The spent steps are the checkpoint's count and all steps marked since, never fewer than ran. What was not
-  priced, or cannot be marked, does not run.
+  measured. The spent steps are the checkpoint's count and all steps marked since, never fewer than ran.
 * Damage never makes an attempt cheaper: it counts as killed, with all its priced steps taken. One change is not
   detected: the removal of a complete last mark, which no crash causes.
 
@@ -34,30 +32,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsweep.accounting import durable_files, errors
 from dpsweep.accounting.chain.hash_chain import End, Entry
 from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none, require_text
-from dpsweep.accounting.durable_files import (
-    PRIVATE,
-    append_bytes,
-    flush_folder,
-    make_private_folder_durably,
-    write_bytes,
-    write_json,
-)
-from dpsweep.accounting.errors import (
-    DAMAGE,
-    ContractBroken,
-    NoReceipt,
-    ReceiptUsed,
-    exception_as_short_line,
-    turn_file_errors_into_refusal,
-)
+from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.types import DpEvent, NoOpDpEvent, PlanEvent, leaves_with_counts
 from dpsweep.accounting.ledger.book import Resumed, Started, read_body
 from dpsweep.accounting.ledger.charges import digest_of_declared_events
 
 if TYPE_CHECKING:
     from dpsweep.accounting.records.plan import Trial
+    from dpsweep.accounting.records.sweep_folder import TrialPlace
 
 LAUNCH_FILE, RECEIPT_FILE = "launch.json", "receipt.json"
 HOME_VARIABLE = "DPSWEEP_PRIVATE"  # names the folder of private stores
@@ -65,22 +50,10 @@ _MARK = re.compile(rb"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")  # the steps ab
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialPlace:
-    """The two places of a trial: `files` in the sweep folder, the record, and `record` in the store, which decides."""
-
-    files: Path
-    record: Path
-
-
-@dataclass(frozen=True, kw_only=True)
 class PrivateStore:
     """The starts and ends of one plan's attempts; `root` is a folder that only its owner can read."""
 
     root: Path
-
-    def shared_folder(self, name: str) -> Path:
-        """A folder beside the stores, for what all plans and ledgers of a user share."""
-        return self.root.parents[1] / name
 
     def trial_record_folder(self, trial: str) -> Path:
         """The folder of a trial's claims and step marks."""
@@ -95,29 +68,28 @@ class PrivateStore:
         """Whether the store knows the ledger's last launch; None means that there was none."""
         return nonce is None or nonce in self.nonces().values()
 
-    def is_nonce_of_current_launch(self, nonce: str) -> bool:
+    def is_current_launch(self, nonce: str) -> bool:
         """Whether a receipt of the launch with this nonce is valid."""
         return bool(nonce) and self.nonces().get("nonce") == nonce
 
     def announce_launch(self, nonce: str, *, last: str | None) -> None:
         """Stores a launch's nonce before the ledger records it: its receipts are not valid yet, and `last` stays."""
-        make_private_folder_durably(self.root)
+        durable_files.make_private_folder_durably(self.root)
         known = self.nonces()
         kept = {"last": last} if last is not None and last in known.values() else {}
-        write_json(self.root / LAUNCH_FILE, {**known, **kept, "next": nonce}, mode=PRIVATE)
+        durable_files.write_json(self.root / LAUNCH_FILE, {**known, **kept, "next": nonce}, mode=durable_files.PRIVATE)
 
     def confirm_launch(self, nonce: str) -> None:
         """Makes receipts of this launch valid, and receipts of all other launches void."""
-        write_json(self.root / LAUNCH_FILE, {"nonce": nonce}, mode=PRIVATE)
+        durable_files.write_json(self.root / LAUNCH_FILE, {"nonce": nonce}, mode=durable_files.PRIVATE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt(Stored):
-    """One session of an attempt at a trial, the digest of the entry that charged it, and the chain's end at its start.
+    """One session of an attempt, the n-th `resume` of it or 0, and the digest of the entry that charged it.
 
-    `resume` is 0 for the first session, n for the n-th resume. By the chain's end (`entries`, `head`), a ledger that
-    lost lines since is detected. `launch` is the nonce of the launch that handed the receipt out, `accesses` the digest
-    of the events that the start declared.
+    `entries` and `head` are the chain's end at its start, `launch` the nonce of the launch that handed the receipt out,
+    `accesses` the digest of the events that the start declared.
     """
 
     account: str
@@ -141,16 +113,12 @@ class Receipt(Stored):
 
     def write(self, folder: Path) -> None:
         """Writes the receipt into the trial's folder."""
-        write_json(folder / RECEIPT_FILE, self.to_json(), indent=None)
+        durable_files.write_json(folder / RECEIPT_FILE, self.to_json(), indent=None)
 
     @classmethod
     def read(cls, folder: Path) -> Receipt | None:
         """The receipt in a trial's folder, claimed or not, None if there is none; raises `NoReceipt` if damaged."""
         return parse_json_file_or_none(folder / RECEIPT_FILE, cls.from_json, NoReceipt)
-
-    def is_claimed(self, place: TrialPlace) -> bool:
-        """Whether a worker has claimed this session."""
-        return any(claim_path(one, self.attempt, self.resume).exists() for one in (place.files, place.record))
 
     @classmethod
     def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
@@ -165,18 +133,19 @@ class Receipt(Stored):
                 f"Expected the private store {store.root} to be there: without it nothing trains. {HOME_VARIABLE} "
                 "names the folder of private stores, which all machines of a sweep share."
             )
-        if not store.is_nonce_of_current_launch(receipt.launch):
+        if not store.is_current_launch(receipt.launch):
             raise NoReceipt(
                 f"The receipt of attempt {receipt.attempt} at trial {trial} is void: the sweep was launched again "
                 "since, in this folder or in a copy of it. The same command issues a new receipt where one is due."
             )
-        make_private_folder_durably(record := store.trial_record_folder(trial))
+        durable_files.make_private_folder_durably(record := store.trial_record_folder(trial))
         for folder in (files, record):
             try:
-                append_bytes(claim_path(folder, receipt.attempt, receipt.resume), receipt.launch.encode(), create=True)
+                path = claim_path(folder, receipt.attempt, receipt.resume)
+                durable_files.append_bytes(path, receipt.launch.encode(), create=True)
             except FileExistsError:
-                raise ReceiptUsed(f"Attempt {receipt.attempt} at trial {trial} was already used.") from None
-            flush_folder(folder)
+                raise errors.ReceiptUsed(f"Attempt {receipt.attempt} at trial {trial} was already used.") from None
+            durable_files.flush_folder(folder)
         return receipt
 
 
@@ -196,10 +165,7 @@ class Session:
     def claim(
         cls, files: Path, store: PrivateStore, *, plan: str, trial: str, event: PlanEvent, declared: Sequence[PlanEvent]
     ) -> Session:
-        """Takes the receipt in the trial's folder as `Receipt.claim` does; it must be for the `declared` accesses.
-
-        `event` is that of this run, `declared` what its start declared, which the ledger compared with its charge.
-        """
+        """As `Receipt.claim`: `event` is that of this run, among those `declared` at its start, which were charged."""
         receipt = Receipt.read(files)
         final = PlanEvent(training=NoOpDpEvent(), final=event)
         known = any(one in (event, final) or event in (replace(one, final=None), one.final) for one in declared)
@@ -223,10 +189,7 @@ def is_declared(run: DpEvent, declared: DpEvent) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Header(Stored):
-    """A checkpoint's attempt and progress: its weights are those after `step` of `steps` steps.
-
-    Then the attempt had spent `spent` steps, lost stretches counted in full, and `marked` was the sum of the marks.
-    """
+    """A checkpoint after `step` of `steps` steps: until then `spent` steps were spent, lost ones too, and `marked`."""
 
     plan: str
     trial: str
@@ -241,7 +204,7 @@ class Header(Stored):
         """Stores header and state in one file for its owner alone, which replaces the checkpoint before it."""
         header = json.dumps(self.to_json()).encode()
         content = b"\n".join((_checkpoint_digest(header, state), header, state))
-        write_bytes(files / f"checkpoint-{self.attempt}", content, PRIVATE)
+        durable_files.write_bytes(files / f"checkpoint-{self.attempt}", content, durable_files.PRIVATE)
 
 
 def read_checkpoint_file(files: Path, attempt: int) -> tuple[Header, bytes] | None:
@@ -254,8 +217,10 @@ def read_checkpoint_file(files: Path, attempt: int) -> tuple[Header, bytes] | No
         return Header.from_json(json.loads(header)), state
     except FileNotFoundError:
         return None
-    except (OSError, *DAMAGE) as cause:
-        raise ContractBroken(f"Expected {path} to be as it was written: {exception_as_short_line(cause)}.") from cause
+    except (OSError, *errors.DAMAGE) as cause:
+        raise ContractBroken(
+            f"Expected {path} to be as it was written: {errors.exception_as_short_line(cause)}."
+        ) from cause
 
 
 def _checkpoint_digest(header: bytes, state: bytes) -> bytes:
@@ -264,10 +229,7 @@ def _checkpoint_digest(header: bytes, state: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLog:
-    """The steps of one attempt at a trial: the priced and the marked ones, and the header of its checkpoint.
-
-    An empty log is of an attempt that begins: one that began earlier is refused at its first mark.
-    """
+    """The steps of one attempt; an empty log of one that began earlier is refused at its first mark."""
 
     place: TrialPlace
     attempt: int
@@ -308,46 +270,43 @@ class StepLog:
 
     def take(self, steps: int) -> StepLog:
         """Writes a mark for steps that are about to run; raises `ContractBroken` if they may not run."""
-        if self.scored:
-            raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
         self._require_room(steps, "to come")
-        self._append_line(f"{steps} {self.marked + steps}\n")
-        return replace(self, marked=self.marked + steps)
+        return self._mark(str(steps), replace(self, marked=self.marked + steps))
 
     def score(self) -> StepLog:
         """Writes a mark before a private score is measured; afterwards the attempt is never resumed."""
-        if self.scored:
-            raise ContractBroken(f"Attempt {self.attempt} was scored before; a second score needs a second charge.")
-        self._append_line(f"score {self.marked}\n")
-        return replace(self, scored=True)
+        return self._mark("score", replace(self, scored=True))
 
     def _require_room(self, steps: int, what: str) -> None:
         if self.spent + steps > self.priced:
             taken = f"{self.spent} steps taken and {steps} {what}"
             raise ContractBroken(f"Expected {taken} to be at most the {self.priced} priced ones: nothing more runs.")
 
-    def _append_line(self, line: str) -> None:
-        """Refuses a line after others than this process has seen: of two processes at one attempt one goes on."""
+    def _mark(self, what: str, after: StepLog) -> StepLog:
+        """Refuses a mark after others than this process has seen: of two processes at one attempt one goes on."""
+        if self.scored:
+            raise ContractBroken(f"Attempt {self.attempt} was scored: it takes no step, and no second score.")
         path = self.place.record / f"steps-{self.attempt}"
-        with turn_file_errors_into_refusal(ContractBroken, f"Nothing runs that was not marked in {path} before"):
+        with errors.turn_file_errors_into_refusal(ContractBroken, f"Nothing runs that was not marked in {path} before"):
             folder = os.open(path.parent, os.O_RDONLY)
             try:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(folder, fcntl.LOCK_EX)
                 if self.marked and read_marks(path.parent, self.attempt)[:2] != (self.marked, False):
                     raise ContractBroken(f"Attempt {self.attempt} goes on in another process: nothing more runs here.")
-                append_bytes(path, line.encode(), create=not self.marked)
+                durable_files.append_bytes(path, f"{what} {after.marked}\n".encode(), create=not self.marked)
                 if not self.marked:
-                    flush_folder(path.parent)
+                    durable_files.flush_folder(path.parent)
             finally:
                 os.close(folder)
+        return after
 
 
 def read_marks(record: Path, attempt: int) -> tuple[int, bool, int]:
     """The number of marked steps, whether a score is marked, and the number of marked stretches; refuses damage."""
     path = record / f"steps-{attempt}"
     marked, scored, lines = 0, False, list[bytes]()
-    with turn_file_errors_into_refusal(ContractBroken, f"{path} cannot be read"), suppress(FileNotFoundError):
+    with errors.turn_file_errors_into_refusal(ContractBroken, f"{path} cannot be read"), suppress(FileNotFoundError):
         lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         mark = _MARK.fullmatch(line)

@@ -11,6 +11,7 @@ A file that is damaged is put aside, never repaired and never deleted, and its l
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -86,7 +87,7 @@ def _mirrors_in_reach(ledger: MirroredChain) -> tuple[Mirror, ...]:
             mirrors = ledger.mirrors_of(lines, known)
     except LedgerDamaged:
         mirrors = tuple(map(own_mirror, known))
-    return tuple(mirror for mirror in mirrors if mirror.exists())
+    return tuple(mirror for mirror in mirrors if os.access(mirror.path, os.F_OK))
 
 
 def put_mirror_aside(mirror: Mirror) -> Path:

@@ -18,7 +18,7 @@ from dpsweep.accounting.durable_files import (
     write_json,
 )
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.permit import HOME_VARIABLE, PrivateStore, TrialPlace
+from dpsweep.accounting.ledger.permit import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.card import CardFiles
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def private_store_of_plan(ledger: Ledger, account: str, plan: str) -> PrivateSto
     return PrivateStore(root=home / f"{account}-{plan}")
 
 
+def shared_folder(store: PrivateStore, name: str) -> Path:
+    """A folder beside the stores, for what all plans and ledgers of a user share."""
+    return store.root.parents[1] / name
+
+
 @dataclass(frozen=True)
 class PathFromRoot:
     """A path by its name in the folder `root` of the object that has it."""
@@ -75,6 +80,14 @@ class LastFolder(Stored):
         """Writes it into a plan's store."""
         make_private_folder_durably(store.root)
         write_json(store.root / LAST_FOLDER_FILE, self.to_json(), PRIVATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPlace:
+    """The two places of a trial: `files` in the sweep folder, the record, and `record` in the store, which decides."""
+
+    files: Path
+    record: Path
 
 
 @dataclass(frozen=True, kw_only=True)

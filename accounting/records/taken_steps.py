@@ -12,13 +12,13 @@ from dpsweep.accounting.ledger.permit import (
     Header,
     Receipt,
     StepLog,
-    TrialPlace,
     claim_path,
     is_declared,
     read_checkpoint_file,
     read_marks,
 )
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.sweep_folder import TrialPlace
 
 
 def took_declared_steps(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
@@ -62,6 +62,11 @@ def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
     except (ContractBroken, OSError):
         return False
     return True
+
+
+def is_claimed(receipt: Receipt, place: TrialPlace) -> bool:
+    """Whether a worker has claimed the session of a receipt."""
+    return any(claim_path(one, receipt.attempt, receipt.resume).exists() for one in (place.files, place.record))
 
 
 def void_attempt(record: Path, attempt: int, resumes: int) -> None:

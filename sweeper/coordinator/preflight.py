@@ -29,7 +29,7 @@ from dpsweep.accounting.ledger.data_fingerprint import (
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.permit import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES
+from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES, shared_folder
 from dpsweep.accounting.rehearsal import GENERATED
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
@@ -228,7 +228,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
     _check_records_fit_into_memory(plan, request)
-    contents = read_verified_private_contents(plan, machine.data, store.shared_folder(RECORD_HASHES))
+    contents = read_verified_private_contents(plan, machine.data, shared_folder(store, RECORD_HASHES))
     _check_number_of_units(plan, RecordStore(folder=machine.data, private=store))
     _check_feature_extraction(plan, store)
     kinds = step_shapes_by_timing_key(
@@ -255,7 +255,7 @@ def data_notes_by_topic(plan: Plan, store: PrivateStore) -> dict[str, str]:
     """What a user should know of the plan's records beside their price: a caution, and features yet to be computed."""
     dataset, words = dataset_from_config(plan.trials[0].config), {}
     if isinstance(dataset, Extracted):
-        missing, dataset = dataset.estimated_records_to_compute(store.shared_folder(FEATURES)), dataset.of
+        missing, dataset = dataset.estimated_records_to_compute(shared_folder(store, FEATURES)), dataset.of
         if missing:
             words["features"] = f"computed once, for about {missing} records, before the runs"
     if dataset.caution:
@@ -268,7 +268,7 @@ def count_records_without_features(config: Mapping[str, Any], store: PrivateStor
     if not config.get("features"):
         return 0
     dataset = dataset_from_config(config)
-    return dataset.estimated_records_to_compute(store.shared_folder(FEATURES)) if isinstance(dataset, Extracted) else 0
+    return dataset.estimated_records_to_compute(shared_folder(store, FEATURES)) if isinstance(dataset, Extracted) else 0
 
 
 def _check_feature_extraction(plan: Plan, store: PrivateStore) -> None:
@@ -279,6 +279,7 @@ def _check_feature_extraction(plan: Plan, store: PrivateStore) -> None:
     from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features
 
     try:
-        FeatureCache(root=store.shared_folder(FEATURES)).check_stored_features(dataset, checked_probe_features(dataset))
+        cache = FeatureCache(root=shared_folder(store, FEATURES))
+        cache.check_stored_features(dataset, checked_probe_features(dataset))
     except (ValueError, RuntimeError) as cause:
         raise BadInput(f"These features cannot be computed: {cause}") from cause

@@ -23,7 +23,13 @@ from dpsweep.accounting.pricing.outlook import compare_plan_with_account
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_error, print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import RECORD_HASHES, LastFolder, SweepFolder, private_store_of_plan
+from dpsweep.accounting.records.sweep_folder import (
+    RECORD_HASHES,
+    LastFolder,
+    SweepFolder,
+    private_store_of_plan,
+    shared_folder,
+)
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import declared_search_class, search_class_for_plan, search_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
@@ -246,7 +252,7 @@ class SweepCoordinator:
                 display.enter_phase(SweepPhase.CHECKING if plan.card is None else SweepPhase.CARD)
                 self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
             display.enter_phase(SweepPhase.CHECKING)
-            cache = folder.private_store.shared_folder(RECORD_HASHES)
+            cache = shared_folder(folder.private_store, RECORD_HASHES)
             print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
             return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, display, stopped=stopped)
 
@@ -263,7 +269,7 @@ class SweepCoordinator:
             study.require_reachable_study(plan, folder, request.study)
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
         if over and request.retry is not Retry.AGAIN:
-            cache, speeds = folder.private_store.shared_folder(RECORD_HASHES), self._step_speeds_of_earlier_sweeps
+            cache, speeds = shared_folder(folder.private_store, RECORD_HASHES), self._step_speeds_of_earlier_sweeps
             check = TrainingCheck(
                 contents=read_verified_private_contents(plan, request.data, cache),
                 threads=1,

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.ledger.permit import Receipt, TrialPlace
+from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.taken_steps import can_resume
+from dpsweep.accounting.records.sweep_folder import TrialPlace
+from dpsweep.accounting.records.taken_steps import can_resume, is_claimed
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.locks import is_being_trained
 
@@ -85,4 +86,4 @@ def unused_receipt(place: TrialPlace, attempt: int) -> Receipt | None:
         receipt = Receipt.read(place.files)
     except NoReceipt:
         return None
-    return receipt if receipt is not None and receipt.attempt == attempt and not receipt.is_claimed(place) else None
+    return receipt if receipt is not None and receipt.attempt == attempt and not is_claimed(receipt, place) else None

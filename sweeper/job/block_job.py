@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.ledger.permit import PrivateStore
 from dpsweep.accounting.records.plan import Block, Plan
-from dpsweep.accounting.records.sweep_folder import DEVICES, SweepFolder
+from dpsweep.accounting.records.sweep_folder import DEVICES, SweepFolder, shared_folder
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.job.devices import lease_devices_for_process
 from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt
@@ -52,7 +52,7 @@ def run_block(config: DictConfig) -> None:
         plan = Plan.read(folder.plan_path)
         workers = job.launcher.get("n_jobs", 1) or 1
         compute = Compute.from_config(config.compute)
-        if not lease_devices_for_process(compute, store.shared_folder(DEVICES), should_stop):
+        if not lease_devices_for_process(compute, shared_folder(store, DEVICES), should_stop):
             return
         machine = compute.machine_of_worker_process(
             data_folder_from_typed_name(config.data), workers=workers if workers > 0 else os.cpu_count() or 1

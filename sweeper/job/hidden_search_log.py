@@ -10,6 +10,7 @@ from dpsweep.accounting.durable_files import make_folder_and_missing_parents, mo
 from dpsweep.accounting.ledger.permit import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import is_claimed
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
     DrawnTrial,
@@ -108,4 +109,4 @@ class HiddenSearchLog:
         receipts = (
             replace(self.receipt, trial=trial.id, attempt=self.stored.attempt, resume=resume) for resume in count()
         )
-        return next(receipt for receipt in receipts if not receipt.is_claimed(place))
+        return next(receipt for receipt in receipts if not is_claimed(receipt, place))

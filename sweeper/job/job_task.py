@@ -10,9 +10,10 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.files import call_for_each
-from dpsweep.accounting.ledger.permit import Receipt, Session, TrialPlace, read_marks
+from dpsweep.accounting.ledger.permit import Receipt, Session, read_marks
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, TrialPlace
+from dpsweep.accounting.records.taken_steps import is_claimed
 from dpsweep.accounting.records.trial_result import RESULT_FILE
 from dpsweep.accounting.searches.interface import level_of_told_interval, search_for_plan
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
@@ -109,4 +110,4 @@ def write_receipt(receipt: Receipt, place: Path) -> None:
 def has_unused_receipt(place: TrialPlace) -> bool:
     """Whether the trial in this folder has an unused receipt."""
     receipt = Receipt.read(place.files)
-    return receipt is not None and not receipt.is_claimed(place)
+    return receipt is not None and not is_claimed(receipt, place)

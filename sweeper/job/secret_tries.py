@@ -189,7 +189,7 @@ class TriesInTurn:
                 receipt = Receipt.read(self.task.folder.trial_folder(trial.id))
             except NoReceipt:
                 continue  # a damaged one
-            if receipt is not None and store.is_nonce_of_current_launch(receipt.launch):
+            if receipt is not None and store.is_current_launch(receipt.launch):
                 return receipt
         return None
 

@@ -27,6 +27,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import is_claimed
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.searches.interface import declared_search_class
 from dpsweep.reports.content.score_scale import score_scale_of_config
@@ -183,7 +184,7 @@ class StepProgress:
         except NoReceipt:
             return watched.state
         watched.receipt = written
-        if receipt is None or not receipt.is_claimed(store := self.folder.trial_folder_and_private_record(place.name)):
+        if receipt is None or not is_claimed(receipt, store := self.folder.trial_folder_and_private_record(place.name)):
             watched.receipt = None
             return AttemptState.FRESH
         return state_of_started_attempt(store, watched.trial, receipt.attempt)

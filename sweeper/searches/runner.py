@@ -25,6 +25,7 @@ from dpsweep.accounting.files import call_for_each
 from dpsweep.accounting.ledger.permit import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.taken_steps import is_claimed
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.job_task import write_receipt
@@ -129,7 +130,7 @@ class Runner:
             place = self.sweep_folder.trial_folder_and_private_record(trial.id)
             with suppress(NoReceipt):
                 receipt = Receipt.read(place.files)
-                claimed |= {trial.id} if receipt is not None and receipt.is_claimed(place) else set()
+                claimed |= {trial.id} if receipt is not None and is_claimed(receipt, place) else set()
         return claimed
 
     def runs_to_resume(self) -> tuple[Trial, ...]:
@@ -248,7 +249,7 @@ class Runner:
     def _has_worker_taken_job(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
         own = (receipts[trial.id] for trial in job.due if trial.id in receipts)
         return any(
-            receipt.is_claimed(self.sweep_folder.trial_folder_and_private_record(receipt.trial)) for receipt in own
+            is_claimed(receipt, self.sweep_folder.trial_folder_and_private_record(receipt.trial)) for receipt in own
         )
 
     def _settings_passed_to_job(self, job: Job) -> dict[str, Value]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpsweep.accounting.durable_files import PRIVATE, make_private_folder_durably, mode_with_group, write_bytes
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.permit import PrivateStore
+from dpsweep.accounting.records.sweep_folder import shared_folder
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
 from dpsweep.sweeper.processes import kill_processes_with_variable
 from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
@@ -45,7 +46,7 @@ TIMELESS = (1980, 1, 1, 0, 0, 0)
 
 def script_inputs_folder(store: PrivateStore) -> Path:
     """The folder of what this plan's scripts are given; stores of several ledgers may share their home."""
-    return store.shared_folder("handed-over") / store.root.parent.name / store.root.name
+    return shared_folder(store, "handed-over") / store.root.parent.name / store.root.name
 
 
 @contextmanager

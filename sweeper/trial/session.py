@@ -18,9 +18,9 @@ from dpsweep.accounting.codec import is_integer_at_least
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session, TrialPlace
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, TrialPlace
 from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.searches.interface import SURE
 from dpsweep.accounting.searches.stored_draw import coin_bits_of_secret_part

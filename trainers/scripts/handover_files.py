@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from dpsweep.accounting.durable_files import PRIVATE, write_json
 from dpsweep.accounting.errors import DAMAGE, NoReceipt
-from dpsweep.accounting.ledger.permit import Header, StepLog, TrialPlace, read_checkpoint_file
+from dpsweep.accounting.ledger.permit import Header, StepLog, read_checkpoint_file
+from dpsweep.accounting.records.sweep_folder import TrialPlace
 
 ATTEMPT_FILE, REPORT_FILE = "attempt.json", "report.json"
 TRAIN_FILE, SCORE_FILE, PREDICTIONS_FILE = "train.npz", "score.npz", "predictions.npy"

@@ -21,7 +21,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.records.card import SEALED
 from dpsweep.accounting.records.plan import Use
-from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES
+from dpsweep.accounting.records.sweep_folder import FEATURES, RECORD_HASHES, shared_folder
 from dpsweep.trainers.data.doors import open_records, refuse_records
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.data.places import most_joining, most_units
@@ -69,7 +69,7 @@ class RecordStore:
     @property
     def record_hashes(self) -> Path | None:
         """The folder of the hashes of records on disk."""
-        return None if self.private is None else self.private.shared_folder(RECORD_HASHES)
+        return None if self.private is None else shared_folder(self.private, RECORD_HASHES)
 
     @property
     def features(self) -> FeatureCache | None:
@@ -79,7 +79,7 @@ class RecordStore:
         if self.private is None or self.device is None:
             return None
         shown = {} if self.on_rows is None else {"on_rows": self.on_rows}
-        return FeatureCache(root=self.private.shared_folder(FEATURES), device=self.device, **shown)
+        return FeatureCache(root=shared_folder(self.private, FEATURES), device=self.device, **shown)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

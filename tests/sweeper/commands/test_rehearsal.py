@@ -17,7 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.sweep_folder import FEATURES, private_store_of_plan
+from dpsweep.accounting.records.sweep_folder import FEATURES, private_store_of_plan, shared_folder
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder, scratch_ledger_of_folder
 from dpsweep.sweeper.planning.public_search import winner_of_public_sweep
 from dpsweep.sweeper.trial.handover import script_inputs_folder
@@ -213,8 +213,8 @@ def test_a_rehearsals_stores_and_features_lie_apart_from_real_ones(
             monkeypatch.setenv("DPSWEEP_PRIVATE", private)
         scratch = private_store_of_plan(scratch_ledger_of_folder(tmp_path), "rehearsal-digits", "p")
         real = private_store_of_plan(Ledger(user_ledger_place()), "digits", "p")
-        assert scratch.shared_folder(FEATURES) != real.shared_folder(FEATURES)
-        assert "rehearsals" in scratch.shared_folder(FEATURES).parts
+        assert shared_folder(scratch, FEATURES) != shared_folder(real, FEATURES)
+        assert "rehearsals" in shared_folder(scratch, FEATURES).parts
         assert script_inputs_folder(scratch).parent != script_inputs_folder(real).parent
 
 

@@ -58,13 +58,11 @@ def test_no_kills_within_launches_make_a_store_look_lost(
         killed(here, instant, monkeypatch)
         reached = here.ledger.attempts_of_plan(here.plan.account, here.plan.id).launch
         assert store.has_launch_nonce(reached)
-        assert reached is None or reached in nonces or not store.is_nonce_of_current_launch(reached), (
-            "it handed out no receipts"
-        )
+        assert reached is None or reached in nonces or not store.is_current_launch(reached), "it handed out no receipts"
     last = record_launch_and_return_nonce(here.plan, here.ledger, store)
     assert store.has_launch_nonce(last)
-    assert store.is_nonce_of_current_launch(last)
-    assert not any(map(store.is_nonce_of_current_launch, nonces))
+    assert store.is_current_launch(last)
+    assert not any(map(store.is_current_launch, nonces))
 
 
 def test_a_store_that_was_lost_is_not_repaired_by_a_launch_that_is_killed(

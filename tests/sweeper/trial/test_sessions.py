@@ -12,10 +12,10 @@ from hydra.core.hydra_config import HydraConfig
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import are_same_events, from_json
 from dpsweep.accounting.ledger.charges import digest_of_declared_events
-from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, TrialPlace
+from dpsweep.accounting.ledger.permit import PrivateStore, Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.sweep_folder import SweepFolder, TrialPlace
 from dpsweep.accounting.records.taken_steps import can_resume, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.block_job import run_block

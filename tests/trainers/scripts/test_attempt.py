@@ -15,7 +15,8 @@ import pytest
 import dpsweep
 from dpsweep.accounting.errors import ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events.build import poisson_gaussian, repeat, to_json
-from dpsweep.accounting.ledger.permit import StepLog, TrialPlace, read_checkpoint_file
+from dpsweep.accounting.ledger.permit import StepLog, read_checkpoint_file
+from dpsweep.accounting.records.sweep_folder import TrialPlace
 from dpsweep.trainers.scripts.attempt import STOPPED
 from dpsweep.trainers.scripts.handover_files import (
     ATTEMPT_FILE,
