@@ -1,17 +1,15 @@
-"""Stored values: frozen dataclasses and their JSON form, in both directions, by the annotations of their fields.
+"""Stored values: frozen dataclasses, checked by the annotations of their fields, and their JSON form.
 
-The form is an object with a key for each field. A field's type is `int`, `float` (finite, kept in its own type, as
-identities are hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enum, a `Literal`,
-`tuple[X, ...]` or `Mapping[str, X]`, another dataclass, or one of several `Tagged` ones: a union, or their common base
-class. `Annotated[X, ...]` adds to a type:
+A field's type is `int`, `float` (finite, kept in its own type, as identities are hashes of what was stored), `str`,
+`bool`, `None`, `Decimal` (an amount), an enum, a `Literal`, `tuple[X, ...]` or `Mapping[str, X]`, another dataclass, or
+one of several `Tagged` ones: a union, or their common base class. `Annotated[X, ...]` adds a check, of each value that
+anybody makes and each item of a tuple or mapping, but None; `Read`, for a value that is read in another way; `OMITTED`,
+for a field that is left out at its default: one that a class gains later changes no earlier form; or `BESIDE`, for a
+field whose own keys lie beside those of the others: it is given what they leave.
 
-* a check (`accounting/py`), of each value that anybody makes and each item of a tuple or mapping, but None;
-* `Read`, for a value that is read in another way;
-* `OMITTED`, for a field that is left out at its default: one that a class gains later changes no earlier form;
-* `BESIDE`, for a field whose own keys lie beside those of the others: it is given what they leave.
-
-Invariants: a missing key, an unknown key, another type and a number that no field admits raise ValueError or TypeError
-with one sentence. Reading calls nothing but the class and its checks.
+A check raises `Expected <name>=<value> <condition>.`: TypeError for a wrong type, ValueError for a wrong value. A bool
+is not a number; an integer is allowed as a float. Reading refuses a missing key and an unknown one in the same way, and
+calls nothing but the class and its checks.
 """
 
 from __future__ import annotations
@@ -31,6 +29,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, Union, ge
 from dpsweep.accounting.errors import DAMAGE, BadInput, DpsweepError, exception_as_short_line
 
 Check = Callable[[str, Any], Any]
+Value = TypeVar("Value")
+
+UNIONS = (Union, UnionType)
+OMITTED, BESIDE = "omitted", "beside"
+TYPE, KIND = "type", "kind"  # the keys of a class's name, and of a tag, where names may change
 
 
 def require_real(name: str, value: object) -> float:
@@ -46,12 +49,7 @@ def require_real(name: str, value: object) -> float:
 
 
 def number_in(interval: str) -> Check:
-    """A check that a number lies in an interval, as infinity may, and nan never; it returns the number in its own type.
-
-    >>> number_in("(0, 1]")("share", 1.5)
-    Traceback (most recent call last):
-    ValueError: Expected 0 < share=1.5 <= 1.
-    """
+    """A check that a number lies in an interval, as infinity may, and nan never; it returns the number as it was."""
     low, high = map(float, interval[1:-1].split(","))
     least, most = interval[0] == "[", interval[-1] == "]"
     before = "" if high == math.inf else f"{low:g} {'<=' if least else '<'} "
@@ -68,38 +66,13 @@ def number_in(interval: str) -> Check:
     return check
 
 
-require_finite_number = number_in("(-inf, inf)")
-positive = number_in("(0, inf)")
-non_negative = number_in("[0, inf)")
-bound = number_in("[0, inf]")
-fraction = number_in("(0, 1)")
-below_one = number_in("[0, 1)")
-probability = number_in("[0, 1]")
-share = number_in("(0, 1]")
-
-
-def is_integer_at_least(value: object, least: int) -> bool:
-    """Whether a value is an integer of at least `least`, for messages that say more than a check's."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-def require_integer(name: str, value: object) -> Any:
-    """An integer."""
+def require_integer(name: str, value: object, least: float = -math.inf) -> Any:
+    """An integer, at least `least`."""
     if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise TypeError(f"Expected {name}={value!r} to be an integer.")
+    if value < least:
+        raise ValueError(f"Expected {name}={value} >= {least}.")
     return value
-
-
-def positive_int(name: str, value: object) -> None:
-    """An integer, 1 or above."""
-    if require_integer(name, value) < 1:
-        raise ValueError(f"Expected {name}={value} >= 1.")
-
-
-def count(name: str, value: object) -> None:
-    """An integer, 0 or above."""
-    if require_integer(name, value) < 0:
-        raise ValueError(f"Expected {name}={value} >= 0.")
 
 
 def value_of(kind: type, noun: str) -> Check:
@@ -113,17 +86,27 @@ def value_of(kind: type, noun: str) -> Check:
     return check
 
 
-require_text = value_of(str, "text")
-require_list = value_of(list, "a list")
-require_bool = value_of(bool, "true or false")
-require_json_object = value_of(Mapping, "an object")
+require_finite_number, bound = number_in("(-inf, inf)"), number_in("[0, inf]")
+positive, non_negative = number_in("(0, inf)"), number_in("[0, inf)")
+fraction, below_one = number_in("(0, 1)"), number_in("[0, 1)")
+probability, share = number_in("[0, 1]"), number_in("(0, 1]")
+positive_int, count = partial(require_integer, least=1), partial(require_integer, least=0)
+require_text, require_bool = value_of(str, "text"), value_of(bool, "true or false")
+require_list, require_json_object = value_of(list, "a list"), value_of(Mapping, "an object")
 
-Value = TypeVar("Value")
 
-UNIONS = (Union, UnionType)
-OMITTED, BESIDE = "omitted", "beside"
-TYPE, KIND = "type", "kind"  # the keys of a class's name, and of a tag, where names may change
-WORD = "infinity"  # the stored form of an infinite amount; `float` reads it
+def shortest_decimal_of_float(value: float) -> Decimal:
+    """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
+    return Decimal(repr(float(value)))
+
+
+def require_nonnegative_amount(name: str, value: object) -> Decimal:
+    """A stored amount of a charge or a balance; never negative, since no charge gives back."""
+    if not isinstance(value, bool) and isinstance(value, (int, float, str)):
+        amount = Decimal(value) if isinstance(value, str) else shortest_decimal_of_float(value)
+        if not amount.is_nan() and amount >= 0 and (amount.is_infinite() or amount.adjusted() <= 308):
+            return amount
+    raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
 
 
 class Read(NamedTuple):
@@ -132,11 +115,24 @@ class Read(NamedTuple):
     read: Check
 
 
+Count = Annotated[int, count]
+PositiveInt = Annotated[int, positive_int]
+Amount = Annotated[float, bound, Read(read=lambda name, form: float(require_nonnegative_amount(name, form)))]
+Share = Annotated[float, share]
+Fraction = Annotated[float, fraction]
+Delta = Annotated[float, fraction]
+NonNegative = Annotated[float, non_negative]
+Positive = Annotated[float, positive]
+Words = Annotated[Mapping[str, Any], Read(read=require_json_object)]  # any values by name
+
+
 class Checked:
     """A frozen dataclass whose checks hold for whoever makes it; a `__post_init__` of its own calls this one."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    def __post_init__(self: Any) -> None:
+        for field in _fields(self.__class__):
+            for check in field.checks:
+                check(field.name, getattr(self, field.name))
 
 
 class Stored(Checked):
@@ -155,10 +151,6 @@ class Stored(Checked):
 class Tagged(Stored):
     """One of several classes that a field may hold: its form has its class's name too, under the key `type`."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal value."""
-        return {TYPE: type(self).__name__} | to_json(self)
-
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Self:
         """Reads the form of one of this class's subclasses, or, if it has none, of this class."""
@@ -167,20 +159,8 @@ class Tagged(Stored):
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """The form of a dataclass.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True, kw_only=True)
-    ... class Step(Stored):
-    ...     number: Count
-    ...     loss: float
-    >>> to_json(Step(number=3, loss=0.5)), from_json(Step, {"number": 3, "loss": 0.5})
-    ({'number': 3, 'loss': 0.5}, Step(number=3, loss=0.5))
-    >>> from_json(Step, {"number": -3, "loss": 0.5})
-    Traceback (most recent call last):
-    ValueError: Expected number=-3 >= 0.
-    """
-    form: dict[str, Any] = {}
+    """The form of a dataclass."""
+    form: dict[str, Any] = {TYPE: type(value).__name__} if isinstance(value, Tagged) else {}
     for field in _fields(value.__class__):
         own = getattr(value, field.name)
         if BESIDE in field.extras:
@@ -191,11 +171,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value in plain JSON, with each infinity as a word.
-
-    >>> plain({"epsilon": math.inf, "parts": (1.0, math.inf)})
-    {'epsilon': 'infinity', 'parts': [1.0, 'infinity']}
-    """
+    """A value in plain JSON, with each infinity as a word, which `float` reads."""
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -206,29 +182,26 @@ def plain(value: Any) -> Any:
         return str(value)
     if is_dataclass(value):  # its own half may also say what follows from its fields
         return value.to_json() if hasattr(value, "to_json") else to_json(value)
-    return WORD if isinstance(value, float) and value == math.inf else value
+    return "infinity" if isinstance(value, float) and value == math.inf else value
 
 
 def from_json(kind: type[Value], form: Any) -> Value:
     """The value of a class that a form says; raises ValueError or TypeError if it says less, or more."""
     rest = dict(require_json_object(kind.__name__, form))
     values: dict[str, Any] = {}
-    beside = None
-    for field in _fields(kind):  # type: ignore[arg-type]
+    for field in sorted(_fields(kind), key=lambda one: BESIDE in one.extras):  # type: ignore[arg-type]
         if BESIDE in field.extras:
-            beside = field
+            values[field.name], rest = field.read(field.name, rest), {}
         elif field.name in rest:
             values[field.name] = field.read(field.name, rest.pop(field.name))
         elif OMITTED not in field.extras:
             raise ValueError(f"Expected {field.name} of {kind.__name__} to be there.")
-    if beside is not None:
-        values[beside.name] = beside.read(beside.name, rest)
-    elif rest:
+    if rest:
         raise ValueError(f"Expected {min(rest)} to be left out: a stored {kind.__name__} has no such field.")
-    value = kind(**values)
+    value: Any = kind(**values)
     if getattr(kind, "__post_init__", None) is not Checked.__post_init__:  # which has checked all
-        check_fields(value)
-    return value
+        Checked.__post_init__(value)
+    return value  # type: ignore[no-any-return]
 
 
 def read_kind(kinds: Mapping[str, type[Value]], name: str, form: Any, key: str = KIND) -> tuple[type[Value], Any]:
@@ -251,13 +224,6 @@ def parse_json_file_or_none(
     except (OSError, *DAMAGE) as cause:
         got = exception_as_short_line(cause)
         raise error(f"Expected {path} to be whole and readable, got {got}.") from cause
-
-
-def check_fields(value: Any) -> None:
-    """Raises ValueError or TypeError unless every field may have its value."""
-    for field in _fields(value.__class__):
-        for check in field.checks:
-            check(field.name, getattr(value, field.name))
 
 
 class _Field:
@@ -299,6 +265,16 @@ def _check_each(check: Check, name: str, values: Any) -> None:
         check(name, value)
 
 
+_READERS: Mapping[Any, Check] = {
+    Any: lambda name, form: form,
+    int: require_integer,
+    float: require_finite_number,
+    str: require_text,
+    bool: require_bool,
+    Decimal: require_nonnegative_amount,
+}
+
+
 def _reader(annotation: Any) -> Check:
     kind, extras = _parts(annotation)
     origin, arguments = get_origin(kind), get_args(kind)
@@ -334,37 +310,3 @@ def _read_choice(choices: Mapping[Any, Any], name: str, form: Any) -> Any:
 def _read_one_of(kinds: Iterable[type[Any]], name: str, form: Any) -> Any:
     kind, rest = read_kind({kind.__name__: kind for kind in kinds}, name, form, TYPE)
     return from_json(kind, rest)
-
-
-def shortest_decimal_of_float(value: float) -> Decimal:
-    """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
-    return Decimal(repr(float(value)))
-
-
-def require_nonnegative_amount(name: str, value: object) -> Decimal:
-    """A stored amount of a charge or a balance; never negative, since no charge gives back."""
-    if not isinstance(value, bool) and isinstance(value, (int, float, str)):
-        amount = Decimal(value) if isinstance(value, str) else shortest_decimal_of_float(value)
-        if not amount.is_nan() and amount >= 0 and (amount.is_infinite() or amount.adjusted() <= 308):
-            return amount
-    raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-
-
-_READERS: Mapping[Any, Check] = {
-    Any: lambda name, form: form,
-    int: require_integer,
-    float: require_finite_number,
-    str: require_text,
-    bool: require_bool,
-    Decimal: require_nonnegative_amount,
-}
-
-Count = Annotated[int, count]
-PositiveInt = Annotated[int, positive_int]
-Amount = Annotated[float, bound, Read(read=lambda name, form: float(require_nonnegative_amount(name, form)))]
-Share = Annotated[float, share]
-Fraction = Annotated[float, fraction]
-Delta = Annotated[float, fraction]
-NonNegative = Annotated[float, non_negative]
-Positive = Annotated[float, positive]
-Words = Annotated[Mapping[str, Any], Read(read=require_json_object)]  # any values by name

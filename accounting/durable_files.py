@@ -1,8 +1,5 @@
 """Files that survive a crash: folders for their owner alone, files written atomically, and bytes appended durably.
 
-`Path.mkdir(parents=True, mode=...)` gives the mode to the last folder only: under a umask of 0 everybody could exchange
-what lies in the others. So folders are created here alone.
-
 `DPSWEEP_GROUP` names a folder of several Unix users of one group (docs/scaling.md makes one). What is created below it
 gives the group the owner's rights: 0770 in place of 0700, 0660 in place of 0600. Each user sets the variable, so no
 other user's file opens anything to a group; and rights are given as a path is created, never to one that is there:
@@ -20,7 +17,6 @@ import sys
 from pathlib import Path
 
 FOLDER, PRIVATE = 0o700, 0o600  # the modes of a folder and of a file for their owner alone
-_USER_FOLDERS = {"data": ".local/share", "config": ".config", "state": ".local/state"}
 
 
 def user_folder(kind: str) -> Path:
@@ -29,11 +25,11 @@ def user_folder(kind: str) -> Path:
         return Path(os.environ["LOCALAPPDATA"], "dpsweep", "dpsweep")
     if posixpath.isabs(named := os.environ.get(f"XDG_{kind.upper()}_HOME", "")):
         return Path(named, "dpsweep")
-    own = "Library/Application Support" if sys.platform == "darwin" else _USER_FOLDERS[kind]
-    return Path.home() / own / "dpsweep"
+    usual = {"data": ".local/share", "config": ".config", "state": ".local/state"}[kind]
+    return Path.home() / ("Library/Application Support" if sys.platform == "darwin" else usual) / "dpsweep"
 
 
-def mode_with_group(path: Path, mode: int = 0o600) -> int:
+def mode_with_group(path: Path, mode: int = PRIVATE) -> int:
     """The mode of a new file or folder, before the umask: below a group's folder the group has the owner's rights."""
     folder = os.environ.get("DPSWEEP_GROUP")
     if not folder or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
@@ -42,7 +38,10 @@ def mode_with_group(path: Path, mode: int = 0o600) -> int:
 
 
 def make_folder_and_missing_parents(folder: Path, mode: int = FOLDER) -> list[Path]:
-    """Creates a folder and the missing ones above it, with one mode less the umask, and returns them; or `OSError`."""
+    """Creates a folder and the missing ones above it, with one mode less the umask, and returns them; or `OSError`.
+
+    `Path.mkdir(parents=True, mode=...)` gives the mode to the last one only: under a umask of 0, all may write others.
+    """
     missing = [folder, *(above for above in folder.parents if not above.exists())]
     for one in reversed(missing):
         one.mkdir(mode=mode_with_group(one, mode) if mode == FOLDER else mode, exist_ok=True)
@@ -68,10 +67,7 @@ def write_json(path: Path, form: object, mode: int = 0o666, indent: int | None =
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Writes bytes under a temporary name, flushes them to the disk, and renames: readers see all of it or nothing.
-
-    `mode` are the file's permissions from its creation on, by `mode_with_group`.
-    """
+    """Writes bytes under a temporary name, flushes them to the disk, and renames: readers see all of it or nothing."""
     make_folder_and_missing_parents(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
@@ -80,7 +76,7 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
     flush_folder(path.parent)
 
 
-def append_bytes(path: Path, content: bytes, mode: int = 0o600, *, create: bool) -> None:
+def append_bytes(path: Path, content: bytes, mode: int = PRIVATE, *, create: bool) -> None:
     """Appends bytes to a file and flushes it to the disk; with `create` the file must be new, else it must be there.
 
     The name of a new file is on the disk after `flush_folder`. Raises `OSError`, also if there is no space for all.

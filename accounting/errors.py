@@ -25,34 +25,31 @@ class ExitCode(IntEnum):
 
 
 class DpsweepError(Exception):
-    """Root of our errors: one sentence for the user and an exit code."""
+    """Root of our errors: one sentence for the user and an exit code, which a subclass names or has from its parent."""
 
     exit_code = ExitCode.BUG
 
+    def __init_subclass__(cls, exit_code: ExitCode | None = None) -> None:
+        cls.exit_code = exit_code or cls.exit_code
 
-class BadInput(DpsweepError, ValueError):
+
+class BadInput(DpsweepError, ValueError, exit_code=ExitCode.BAD_INPUT):
     """The request cannot be read or makes no sense; nothing was charged."""
-
-    exit_code = ExitCode.BAD_INPUT
 
 
 class LedgerOpenedMeanwhile(BadInput):
     """Another command opened a new ledger since this one named its private store: it begins again there."""
 
 
-class UnsupportedEvent(DpsweepError, ValueError):
+class UnsupportedEvent(DpsweepError, ValueError, exit_code=ExitCode.BAD_INPUT):
     """An accountant has no proven bound for this event under this adjacency; it never approximates."""
 
-    exit_code = ExitCode.BAD_INPUT
 
-
-class BudgetRefused(DpsweepError):
+class BudgetRefused(DpsweepError, exit_code=ExitCode.BUDGET_REFUSED):
     """The charge exceeds the rest of the account; nothing was charged.
 
     `facts` are the `cost` of the charge, what it `takes`, and the account's `balance`.
     """
-
-    exit_code = ExitCode.BUDGET_REFUSED
 
     def __init__(self, sentence: str, **facts: Any) -> None:
         super().__init__(sentence)
@@ -63,10 +60,8 @@ class ContractBroken(DpsweepError):
     """The actual run differs, or would differ, from the declared and charged one; the charge stays."""
 
 
-class NoReceipt(ContractBroken):
+class NoReceipt(ContractBroken, exit_code=ExitCode.BAD_INPUT):
     """Training was requested without an unused receipt of a charge; no data were touched."""
-
-    exit_code = ExitCode.BAD_INPUT
 
 
 class ReceiptUsed(NoReceipt):
@@ -77,19 +72,15 @@ class AccountantsDisagree(DpsweepError):
     """Two upper bounds contradict each other, so neither is reported."""
 
 
-class UnderCharged(DpsweepError):
+class UnderCharged(DpsweepError, exit_code=ExitCode.UNDER_CHARGED):
     """This version prices what an earlier one charged at more; the difference is to be taken."""
 
-    exit_code = ExitCode.UNDER_CHARGED
 
-
-class LedgerDamaged(DpsweepError):
+class LedgerDamaged(DpsweepError, exit_code=ExitCode.LEDGER_DAMAGED):
     """The chain of the ledger does not verify; nothing is charged on it."""
 
-    exit_code = ExitCode.LEDGER_DAMAGED
 
-
-# What reading raises for a value that is missing, of another type, out of bounds, or nested too deeply.
+# what reading raises for a value that is missing, of another type, out of bounds, or nested too deeply
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -102,13 +93,7 @@ def exception_as_short_line(cause: BaseException) -> str:
 
 @contextmanager
 def turn_read_errors_into_refusal(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None]:
-    """Turns errors of reading into one sentence that names the thing read; also a decorator.
-
-    >>> with turn_read_errors_into_refusal("draw.json"):
-    ...     {}["tries"]
-    Traceback (most recent call last):
-    dpsweep.accounting.errors.BadInput: Expected draw.json to be as dpsweep wrote it, got KeyError('tries').
-    """
+    """Turns errors of reading into one sentence that names the thing read; also a decorator."""
     try:
         yield
     except DpsweepError:
@@ -119,10 +104,7 @@ def turn_read_errors_into_refusal(what: str, error: type[DpsweepError] = BadInpu
 
 @contextmanager
 def turn_file_errors_into_refusal(error: type[DpsweepError], what: str, way_out: str = "") -> Iterator[None]:
-    """Turns an `OSError` into one sentence: what cannot be done, why, and a way out.
-
-    The command line adds whose a file is that this user may not use (`accounting/missing_rights.py`).
-    """
+    """Turns an `OSError` into one sentence: what cannot be done, why, and a way out."""
     try:
         yield
     except OSError as cause:

@@ -19,10 +19,7 @@ class Adjacency(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(Stored):
-    """(epsilon, delta)-differential privacy of one unit under one adjacency.
-
-    *Guarantee*: epsilon is an upper bound; infinity for a mechanism that is not private.
-    """
+    """(epsilon, delta)-differential privacy of one unit: upper bounds, infinity for what is not private."""
 
     epsilon: Amount
     delta: Annotated[float, below_one]

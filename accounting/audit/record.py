@@ -16,7 +16,6 @@ from dpsweep.accounting.codec import (
     Amount,
     Count,
     Stored,
-    check_fields,
     fraction,
     non_negative,
     probability,
@@ -84,7 +83,7 @@ class AuditRecord(Stored):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if not self.right <= self.made <= self.canaries:
             raise ValueError(f"Expected right={self.right} <= made={self.made} <= canaries={self.canaries}.")
 

@@ -3,8 +3,7 @@
 The first line holds in the place of an earlier hash the ledger's **identity**: 128 random bits, by which mirrors and
 private stores know the ledger wherever it lies. Lines cut from the end, or another chain in its place, are detected by
 the mirrors (`accounting/ledger/mirror.py`). A person with write access to the database and the mirrors, who computes a
-new chain from the start, is not stopped. The lines lie in a SQLite file, or in a PostgreSQL database that several
-machines use. Invariants:
+new chain from the start, is not stopped. Invariants:
 
 * Every line is checked against its hash when it is read.
 * Writers work one after the other: what one has read does not change before it commits. SQLite takes the write lock
@@ -13,8 +12,8 @@ machines use. Invariants:
   nothing runs without a charge.
 * Triggers refuse UPDATE, DELETE, TRUNCATE, and an insertion anywhere but at the end. The table's owner can remove the
   triggers; a PostgreSQL role with only `SELECT, INSERT ON entries` and `SELECT ON schema` cannot, and needs no more.
-* The writer of a line on a server is the role that logged in: a trigger refuses any other name from a role that does
-  not own the table. In a file it is what the writer's process says of itself.
+* The writer of a line on a server is the role that logged in, for whoever does not own the table. In a file it is what
+  the writer's process says of itself.
 * An unknown version of the schema is refused; a change of the digest is a new one. No message contains a password.
 """
 
@@ -26,10 +25,10 @@ import math
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partialmethod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -49,7 +48,7 @@ _HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who
 COLUMNS = (*_HASHED, "digest")  # `seq` is a number, the others are text; `body` and `balance` are JSON
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM entries"
 _INSERT = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
-_LAST = "ORDER BY seq DESC LIMIT 1"
+LAST = "ORDER BY seq DESC LIMIT 1"
 _VERSION = "SELECT version FROM schema"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL PRIMARY KEY)",
@@ -123,16 +122,8 @@ class Chain:
                 session.commit()
             self._require_schema(session)
 
-    def write_transaction(self) -> AbstractContextManager[Lines | None]:
-        """An exclusive write transaction, None without a store: commits at the end, rolls back at an exception."""
-        return self._transaction(writes=True)
-
-    def read_transaction(self) -> AbstractContextManager[Lines | None]:
-        """One consistent view of the lines, None if the store does not exist; it need not be writable."""
-        return self._transaction(writes=False)
-
     @contextmanager
-    def _transaction(self, *, writes: bool) -> Iterator[Lines | None]:
+    def _transaction(self, *, writes: bool) -> Iterator[Lines | None]:  # None without a store
         if isinstance(self.database, SqliteFile) and not self.database.exists():
             yield None
             return
@@ -146,6 +137,9 @@ class Chain:
             if writes:
                 session.commit()
 
+    write_transaction = partialmethod(_transaction, writes=True)  # exclusive; commits at the end, or rolls back
+    read_transaction = partialmethod(_transaction, writes=False)  # one consistent view; it need not be writable
+
     def _require_schema(self, session: SqliteSession | PostgresSession) -> None:
         if (version := next((row["version"] for row in session.run(_VERSION)), None)) != SCHEMA:
             raise LedgerDamaged(f"Expected ledger schema={version} to be {SCHEMA}: another version wrote {self.name}.")
@@ -156,7 +150,8 @@ class Chain:
         try:
             yield
         except self.database.errors as cause:
-            raise LedgerDamaged(f"The ledger {self.name} {self.database.describe_error(cause)}") from cause
+            line = str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")
+            raise LedgerDamaged(f"The ledger {self.name} {self.database.fault(cause).format(line)}") from cause
 
 
 class Lines:
@@ -165,7 +160,7 @@ class Lines:
     def __init__(self, session: SqliteSession | PostgresSession, name: str) -> None:
         self._session, self._name = session, name
         self.offered: str | None = None
-        self.newest: Row | None = None
+        self.newest: Entry | None = None
 
     def identity(self) -> str | None:
         """The ledger's identity, from its first line; None without a line."""
@@ -184,26 +179,21 @@ class Lines:
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
     ) -> Entry:
         """Adds a line after the last one, in the only writer's transaction."""
-        seq, previous = 1, self.offered or new_nonce()
-        for last in [self.newest] if self.newest else self._rows(_LAST):
-            seq, previous = last["seq"] + 1, self._entry(last).digest
+        last = self.newest or next(iter(self.entries(LAST)), None)
+        seq, previous = (1, self.offered or new_nonce()) if last is None else (last.seq + 1, last.digest)
         content = {"account": account, "kind": kind, "plan": plan, "body": body, "balance": balance}
-        row = new_row_with_time(seq=seq, previous=previous, who=self.writer, **content)
-        self.insert(row)
-        return entry_from_row(row)
+        return self.insert(new_row_with_time(seq=seq, previous=previous, who=self.writer, **content))
 
-    def insert(self, row: Row) -> None:
+    def insert(self, row: Row) -> Entry:
         """Adds a line as it is, which must follow from the last one: a new line, or one of a copy of this chain."""
         self._session.run(_INSERT, **{name: row[name] for name in COLUMNS})
-        self.newest = row
+        self.newest = entry_from_row(row)
+        return self.newest
 
     def entries(self, order: str = "ORDER BY seq", **values: str | int | None) -> tuple[Entry, ...]:
         """The lines of all accounts whose columns have these values, in order; None for any value."""
-        return tuple(map(self._entry, self._rows(order, **values)))
-
-    def last_line_of_account(self, account: str) -> Entry | None:
-        """Its last line, None without."""
-        return next(iter(self.entries(_LAST, account=account)), None)
+        rows = self._rows(order, **values)
+        return tuple(_checked_entry(self._name, *(row[name] for name in COLUMNS)) for row in rows)
 
     def account_names(self) -> tuple[str, ...]:
         """All names, sorted."""
@@ -212,12 +202,12 @@ class Lines:
 
     def end(self) -> End:
         """The current end of the chain."""
-        rows = self._rows(_LAST)
+        rows = self._rows(LAST)
         return End(entries=rows[0]["seq"], head=rows[0]["digest"]) if rows else End()
 
     def had_end(self, end: End) -> bool:
         """Whether this was once the chain's end; False if the chain was cut or replaced since."""
-        rows = self._rows(_LAST, seq=min(end.entries, MOST_LINES))
+        rows = self._rows(LAST, seq=min(end.entries, MOST_LINES))
         return end.entries == 0 or any(row["digest"] == end.head for row in rows)
 
     def rows_after(self, seq: float = -math.inf) -> Iterator[Row]:
@@ -230,12 +220,6 @@ class Lines:
         wanted = {column: value for column, value in values.items() if value is not None}
         condition = " AND ".join(("TRUE", *(f"{column} = :{column}" for column in wanted)))
         return self._session.run(f"{_SELECT} WHERE {condition} {order}", **wanted)
-
-    def _entry(self, row: Row) -> Entry:
-        entry = _entry_if_digest_matches(*(row[name] for name in COLUMNS))
-        if entry is None:
-            raise LedgerDamaged(f"Entry {row['seq']} of {self._name} was altered; nothing is charged on it.")
-        return entry
 
 
 def new_nonce() -> str:
@@ -263,9 +247,11 @@ def digest_of_row(row: Row) -> str:
 
 
 @lru_cache(maxsize=2**14, typed=True)  # about 40 MB: a plan of many trials is hashed once
-def _entry_if_digest_matches(*columns: object) -> Entry | None:
+def _checked_entry(name: str, *columns: object) -> Entry:
     row = dict(zip(COLUMNS, columns, strict=True))
-    return entry_from_row(row) if digest_of_row(row) == row["digest"] else None
+    if digest_of_row(row) != row["digest"]:
+        raise LedgerDamaged(f"Entry {row['seq']} of {name} was altered; nothing is charged on it.")
+    return entry_from_row(row)
 
 
 def entry_from_row(row: Row) -> Entry:

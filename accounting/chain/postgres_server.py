@@ -109,12 +109,11 @@ class PostgresServer:
             with suppress(sa.exc.DBAPIError):  # the server went away, and the transaction with it
                 connection.close()
 
-    def describe_error(self, cause: Exception) -> str:
-        """What the error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""
+    def fault(self, cause: Exception) -> str:
+        """What an error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""
         state = getattr(getattr(cause, "orig", None), "sqlstate", None) or ""
         otherwise = sqlite_file.OUT_OF_REACH if isinstance(cause, sa.exc.OperationalError) else sqlite_file.DAMAGED
-        fault = _FAULTS.get(state) or _FAULTS.get(state[:2]) or otherwise
-        return fault.format(sqlite_file.first_line_of_error(getattr(cause, "orig", cause)))
+        return _FAULTS.get(state) or _FAULTS.get(state[:2]) or otherwise
 
 
 @dataclass(frozen=True)

@@ -170,17 +170,11 @@ class SqliteFile:
             for folder in (self.file.parent, self.file.parent.parent):
                 flush_folder(folder)
 
-    def describe_error(self, cause: Exception) -> str:
-        """What the error says of the ledger, by its code and its class."""
+    def fault(self, cause: Exception) -> str:
+        """What an error says of the ledger, by its code and its class."""
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
         otherwise = OUT_OF_REACH if isinstance(cause, sqlite3.OperationalError) else DAMAGED
-        fault = REFUSED if code in _REFUSED else BUSY if code in _BUSY else otherwise
-        return fault.format(first_line_of_error(cause))
-
-
-def first_line_of_error(cause: object) -> str:
-    """The first line of a database's own message, without a full stop."""
-    return str(cause).strip().splitlines()[0].rstrip(".")
+        return REFUSED if code in _REFUSED else BUSY if code in _BUSY else otherwise
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from dpsweep.accounting import codec
-from dpsweep.accounting.chain.hash_chain import IDENTITY, INTERRUPTED, Entry, Lines
+from dpsweep.accounting.chain.hash_chain import IDENTITY, INTERRUPTED, LAST, Entry, Lines
 from dpsweep.accounting.codec import BESIDE, KIND, OMITTED, Amount, Count, PositiveInt, Read, Stored, Words
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, turn_read_errors_into_refusal
 from dpsweep.accounting.events.types import PlanEvent
@@ -430,7 +430,7 @@ def sealed_charges(entries: Sequence[Entry]) -> tuple[SealedCharge | None, ...]:
 @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
 def balance_of_account(lines: Lines, account: str) -> Balance | None:
     """The balance after the account's last line; None if it was never opened."""
-    last = lines.last_line_of_account(account)
+    last = next(iter(lines.entries(LAST, account=account)), None)
     return None if last is None else Balance.from_json(last.balance)
 
 

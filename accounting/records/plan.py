@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +31,6 @@ from dpsweep.accounting.codec import (
     Read,
     Stored,
     from_json,
-    is_integer_at_least,
     require_json_object,
     require_list,
     to_json,
@@ -60,6 +60,11 @@ from dpsweep.accounting.stored_names.stored_classes import (
     stored_form_of_rule_with_defaults,
     stored_form_of_trial_config,
 )
+
+
+def is_integer_at_least(value: object, least: int) -> bool:
+    """Whether a value is an integer of at least `least`, for messages that say more than a check's."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def priced_events_of_runs(

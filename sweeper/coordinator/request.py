@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dpsweep.accounting.codec import is_integer_at_least
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, is_integer_at_least
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.stored_names.stored_classes import KIND, stored_form_of_config_part, tag_or_path_of_class
 from dpsweep.sweeper.job.devices import compute_with_devices, limit_pool_to_devices

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.codec import is_integer_at_least
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import is_integer_at_least
 
 if TYPE_CHECKING:
     from dpsweep.sweeper.trial.session import Machine

@@ -14,12 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.codec import is_integer_at_least
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.ledger.permit import PrivateStore, Receipt, Session
-from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.plan import Trial, is_integer_at_least
 from dpsweep.accounting.records.sweep_folder import SweepFolder, TrialPlace
 from dpsweep.accounting.records.taken_steps import took_declared_steps
 from dpsweep.accounting.searches.interface import SURE

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.codec import WORD
 from dpsweep.sweeper.searches.admission import Retry
 from tests.fuzzing import commands
 from tests.fuzzing.mutations import at, near, of_another_type, without, written
@@ -23,7 +22,7 @@ pytestmark = SEARCHES
 def ways(form: Any, place: tuple[Any, ...]) -> list[Any]:
     """The form with what lies there changed as little as possible, in another type, without end, and taken out."""
     others = [put(form, place, change(at(form, place))) for change in (near, of_another_type)]
-    return [*others, put(form, place, WORD), without(form, place)]
+    return [*others, put(form, place, "infinity"), without(form, place)]
 
 
 def _there(form: Any, place: tuple[Any, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import closing
 from io import BytesIO
@@ -261,5 +262,6 @@ def test_a_pooler_that_shares_connections_between_transactions_is_no_hindrance(s
 def test_each_class_of_errors_says_what_is_wrong(state: str, said: str) -> None:
     pytest.importorskip("psycopg", exc_type=ImportError)
     cause = type("Odd", (Exception,), {"sqlstate": state})("odd")
-    server = PostgresServer("postgresql://me@host/books")
-    assert server.describe_error(sa.exc.DBAPIError("SELECT 1", None, cause)).startswith(said)
+    chain = Chain("postgresql://me@host/books")
+    with pytest.raises(LedgerDamaged, match=re.escape(f"{chain.name} {said}")), chain.errors_as_damage():
+        raise sa.exc.DBAPIError("SELECT 1", None, cause)
