@@ -1,4 +1,4 @@
-"""Profiles that some accounts alone use: of replaced records, samples, mixtures, the worst and the least of several.
+"""Profiles that some accounts alone use: of replaced records, samples, truncated ones, mixtures, the worst, the least.
 
 *Replaced records.* No pair of records is easier to distinguish by a Gaussian step on a Poisson sample than (1-q) N(0,
 s^2) + q N(1, s^2) against (1-q) N(0, s^2) + q N(-1, s^2). *Proof.* Condition on the other records that are drawn:
@@ -24,17 +24,8 @@ from scipy import special
 
 from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import (
-    EVERYTHING,
-    REACH,
-    Direction,
-    GaussianProfile,
-    Profile,
-    TwoSided,
-    directions_of,
-    poisson_step,
-    rounded_up,
-)
+from dpsweep.accounting.profiles import privacy_profiles as profiles
+from dpsweep.accounting.profiles.privacy_profiles import Direction, GaussianProfile, Profile, TwoSided, rounded_up
 
 MEAN, ROUNDING = 1e-12, 1e-9  # more than the relative errors of a mean of curves, and of binomial tails
 
@@ -43,8 +34,8 @@ def replaced_step(rate: float, noise: float) -> tuple[Direction]:
     """A Gaussian step on a Poisson sample, one record replaced by another; both directions are alike."""
     mu = 1 / noise
     if rate == 1:
-        return (Direction(curve=GaussianProfile(mu=2 * mu).delta, reach=2 * mu**2 + 2 * REACH * mu),)
-    reach, absent, sampled = mu**2 / 2 + REACH * mu, math.log1p(-rate), math.log(rate)
+        return (Direction(curve=GaussianProfile(mu=2 * mu).delta, reach=2 * mu**2 + 2 * profiles.REACH * mu),)
+    reach, absent, sampled = mu**2 / 2 + profiles.REACH * mu, math.log1p(-rate), math.log(rate)
     most = float(np.logaddexp(absent, sampled + reach)) - float(np.logaddexp(absent, sampled - reach - mu**2))
     return (Direction(curve=partial(_replaced_record, rate, noise), reach=most),)
 
@@ -123,7 +114,7 @@ def mixture_profile(inner: tuple[Profile, ...], weights: tuple[float, ...]) -> T
 
     Each direction is exact: the divergence of laws on pairs (draw, output) is the mean of the mechanisms' divergences.
     """
-    pairs = list(map(directions_of, inner))
+    pairs = list(map(profiles.directions_of, inner))
     curves = [tuple(pair[min(side, len(pair) - 1)] for pair in pairs) for side in range(max(map(len, pairs)))]
     return TwoSided(directions=tuple(_Average(one, weights) for one in curves))
 
@@ -132,13 +123,12 @@ def profile_of_truncated_step(step: TruncatedSubsampledGaussianDpEvent, adjacenc
     """A Gaussian step on a Poisson sample that is truncated to a number of random records if it is larger.
 
     The adversary is assumed to know whether it was. Then the differing record may displace another one, which moves the
-    sum twice as far. *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting
-    computes it.
+    sum twice as far. *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling).
     """
     rate, records, largest = step.sampling_probability, step.dataset_size, step.truncated_batch_size
     if step.noise_multiplier == 0:
-        return EVERYTHING
-    step_of = replaced_step if adjacency is Adjacency.REPLACE_ONE else poisson_step
+        return profiles.EVERYTHING
+    step_of = replaced_step if adjacency is Adjacency.REPLACE_ONE else profiles.poisson_step
     whole = step_of(rate, step.noise_multiplier)
     full = _binomial_tail(largest - 1, records - 1, rate)
     if full == 0:

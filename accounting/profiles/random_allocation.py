@@ -1,9 +1,8 @@
 """The privacy profile of an epoch in which every record takes part in one of its steps, drawn for each record.
 
-With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0,
-s^2), and under P 1 is added to one of them, drawn uniformly. Under Q the likelihood ratio X = P / Q is the mean of t
-independent lognormal Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences are expectations of convex
-functions of X under Q:
+With t steps and the noise multiplier s, the pair (P, Q) dominates: under Q all t numbers are N(0, s^2), and under P 1
+is added to one of them, drawn uniformly. Under Q the likelihood ratio X = P / Q is the mean of t independent lognormal
+Y with mean 1, ln Y ~ N(-1 / (2 s^2), 1 / s^2). The divergences are expectations of convex functions of X under Q:
 
     delta(e) of P from Q = E (X - exp(e))+        delta(e) of Q from P = E (1 - exp(e) X)+
 
@@ -123,8 +122,7 @@ def _add_sums_with_smaller_values(
 ) -> None:
     """Adds the mass of each sum of a point of `one` and a point of `other` that is `least` or more places below it.
 
-    Where the smaller value is below the distance of the larger one to the next point, what goes to that point is linear
-    in the smaller one: these are added up together.
+    From `far` places on, what goes to the point after the larger one is linear in the smaller: these are added at once.
     """
     far = max(least, math.ceil(-math.log(math.expm1(step)) / step) + 1)
     for places in range(max(least, one.first - other.end + 1), min(far, one.end - other.first)):
