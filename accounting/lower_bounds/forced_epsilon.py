@@ -110,7 +110,7 @@ def _forced_by_tilt(losses: ComposedLosses, delta: float, wanted: float) -> floa
         return tail.scale - theta * (epsilon - h * tail.centre) + LOG_MOMENT
 
     epsilon = tail.epsilon(wanted)
-    at = math.floor(epsilon / h) - tail.first
+    at = math.floor(epsilon / h) - tail.first if math.isfinite(epsilon) else -1
     if not 0 <= at < len(tail.mass) - 1:
         return 0.0
     # the part of the bound that finite losses may not have: rounding, losses above the window, and wrapped ones

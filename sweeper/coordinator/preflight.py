@@ -1,6 +1,6 @@
 """Checks before the charge: the files are the data of their account, and the jobs of the plan can run.
 
-Files are the same data whatever their names. The ledger decides in `Ledger.record_data` and records
+Files are the same data whatever their names. The ledger decides in `record_data` and records
 the decision. This module provides the inputs, which are the contents of the files and the key, and a preview of the
 decision that opens no account and creates no key. Invariant: a key is created only for a ledger without data sets,
 since a new key recognises none of the known data sets.

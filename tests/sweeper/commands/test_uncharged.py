@@ -185,6 +185,7 @@ import json, os
 from dataclasses import dataclass
 from pathlib import Path
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.upkeep import user_ledger_place
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.sets.images import EmbeddedImages
 

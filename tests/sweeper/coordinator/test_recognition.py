@@ -7,6 +7,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: L
     ):
         before, after = (
             _answer(ask, account, data)
-            for ask in (lambda name, files: new_data_message(files, name, ledger), ledger.record_data)
+            for ask in (lambda name, files: new_data_message(files, name, ledger), partial(record_data, ledger))
         )
         assert before == after
 

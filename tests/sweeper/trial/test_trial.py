@@ -291,7 +291,7 @@ def test_a_receipt_of_another_charge_resumes_nothing(trial: Trial, tmp_path: Pat
     result = TrialResult.read(place)
     assert result is not None
     assert result.error is not None
-    assert result.error.startswith("NoReceipt: The checkpoint is one of plan")
+    assert result.error.startswith("NoReceipt: The checkpoint has plan")
 
 
 def test_an_attempt_that_was_begun_is_not_begun_again(trial: Trial, tmp_path: Path) -> None:
