@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property, partial
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pandas as pd
 
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import REPEAT
+from dpsweep.accounting.searches.interface import POINT_SCORES
 from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.map_axes import across_down_and_facets, distinct_values, equal_with_bools_apart
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
@@ -109,16 +109,16 @@ class MapPanel:
 def build_map_panels(
     table: pd.DataFrame,
     axes: Sequence[str],
-    compared_by: Callable[[Sequence[float]], float] = fmean,
+    compared_by: str = "mean",
     scale: ScoreScale = PERCENT,
 ) -> tuple[MapPanel, ...]:
     """One panel per method, noise multiplier and further key; lr is the horizontal axis wherever it varies.
 
     A point that was run several times, as a repetition or because a sampler proposed it again, shows the mean.
-    `compared_by` is what the rule compares points by, given the scores of a point's runs.
+    `compared_by` names what the rule compares points by, one of `POINT_SCORES`.
     """
     keys_of_points = [key for key in axes if key != REPEAT]
-    points = _table_of_point_means(table, keys_of_points, compared_by)
+    points = _table_of_point_means(table, keys_of_points, POINT_SCORES[compared_by])
     best = _index_of_best_point(points)
     panels: list[MapPanel] = []
     for _, rows in points.groupby("method", sort=False):

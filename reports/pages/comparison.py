@@ -32,7 +32,6 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import restrict_to_owner
 from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
-from dpsweep.accounting.searches.interface import POINT_SCORES
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
@@ -284,9 +283,7 @@ def _panels_by_heading(sweeps: Sequence[Sweep]) -> dict[tuple[str, str], list[Ma
         measure = f"{sweep.score_description} {scale.in_words}"
         groups.setdefault((scale.heading(sweep.score_description), measure), []).extend(
             replace(panel, facet=(f"sweep {number}", *panel.facet))
-            for panel in build_map_panels(
-                disclosed.map_rows, sweep.swept_keys, POINT_SCORES[sweep.rule.name_of_point_score], scale
-            )
+            for panel in build_map_panels(disclosed.map_rows, sweep.swept_keys, sweep.rule.name_of_point_score, scale)
         )
     for panels in groups.values():
         methods = list(dict.fromkeys(panel.method for panel in panels))

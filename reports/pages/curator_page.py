@@ -24,7 +24,6 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_except_line_breaks
 from dpsweep.accounting.records.sweep_folder import restrict_to_owner
-from dpsweep.accounting.searches.interface import POINT_SCORES
 from dpsweep.reports.advice.advice import advice_sentence_lines, nearest_comparison_for_plan
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
@@ -274,7 +273,7 @@ def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:
 def maps_and_conclusion_of_sweep(sweep: Sweep, findings: Sequence[Exhibit]) -> tuple[tuple[Drawing, ...], str]:
     """The sweep's maps, the one with all methods first, and what they and these exhibits conclude."""
     scale = sweep.score_scale
-    panels = build_map_panels(sweep.map_rows, sweep.swept_keys, POINT_SCORES[sweep.rule.name_of_point_score], scale)
+    panels = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.name_of_point_score, scale)
     if not panels:
         return (), ""
     pictures = draw_joint_and_per_method_heatmaps(panels, scale.heading(sweep.score_description))

@@ -24,7 +24,6 @@ from omegaconf.errors import OmegaConfBaseException
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan, ledger_of_sweep_folder
-from dpsweep.accounting.searches.interface import POINT_SCORES
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content import sweep_table
 from dpsweep.reports.content.audience import Needs, Reader
@@ -181,7 +180,7 @@ class SweepResults:
             build_map_panels(
                 rows,
                 self._sweep.swept_keys,
-                POINT_SCORES[self._sweep.rule.name_of_point_score],
+                self._sweep.rule.name_of_point_score,
                 self._sweep.score_scale if own else PERCENT,
             ),
             self._sweep.score_description if own else str(metric),

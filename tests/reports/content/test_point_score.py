@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dpsweep.accounting.records.plan import REPEAT
-from dpsweep.accounting.searches.interface import POINT_SCORES
 from dpsweep.reports.content.panels import Mark, build_map_panels
 from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.tables import panel_sheet, runs_sheet
@@ -35,7 +34,7 @@ def test_a_points_score_is_one_number_everywhere(sweep_of: Callable[..., Any], r
     chose, own = f"{100 * compared[place]:.1f}", f"{100 * scores[place, 0]:.1f}"
 
     sweep = read_sweep(made.folder, made.ledger)
-    (panel,) = build_map_panels(sweep.map_rows, sweep.swept_keys, POINT_SCORES[sweep.rule.name_of_point_score])
+    (panel,) = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.name_of_point_score)
     (best,) = (cell for cell in panel.cells.values() if cell.mark in (Mark.BEST, Mark.CHOSEN))
     assert best.compared in (None, compared[place])
     (shown,) = (item.text for row in panel_sheet(panel).rows for item in row if item.marked)
