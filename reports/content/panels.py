@@ -118,7 +118,7 @@ def build_map_panels(
     `compared_by` names what the rule compares points by, one of `POINT_SCORES`.
     """
     keys_of_points = [key for key in axes if key != REPEAT]
-    points = _table_of_point_means(table, keys_of_points, POINT_SCORES[compared_by])
+    points = _table_of_point_means(table, keys_of_points, compared_by)
     best = _index_of_best_point(points)
     panels: list[MapPanel] = []
     for _, rows in points.groupby("method", sort=False):
@@ -149,9 +149,7 @@ def _index_of_best_point(points: pd.DataFrame) -> int | None:
     return int(str(able[COMPARED].astype(float).idxmax()))
 
 
-def _table_of_point_means(
-    table: pd.DataFrame, keys: Sequence[str], compared_by: Callable[[Sequence[float]], float]
-) -> pd.DataFrame:
+def _table_of_point_means(table: pd.DataFrame, keys: Sequence[str], compared_by: str) -> pd.DataFrame:
     """One row per point, in the order of first runs: the mean of its finished runs, its errors, and their number."""
     points: dict[str, list[dict[Hashable, Any]]] = {}
     for row in table.to_dict("records"):
@@ -159,7 +157,8 @@ def _table_of_point_means(
     if not points:
         return table.assign(**{COMPARED: None, SCORED: 0, PLANNED: 1, ERROR: None})
     scored = [[run for run in runs if _has_score(run)] for runs in points.values()]
-    scores = [score_of_point({place: run["accuracy"] for place, run in enumerate(own)}, compared_by) for own in scored]
+    score = POINT_SCORES[compared_by]
+    scores = [score_of_point({place: run["accuracy"] for place, run in enumerate(own)}, score) for own in scored]
     rows = [
         {
             **(runs[0] if point is None else own[point.run]),

@@ -177,11 +177,10 @@ class Sweep:
         """The run by which each method would win alone; none where runs are not compared."""
         rows = self.runs.rows if self.shown.compared else ()
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
-        best = {}
+        best, points, repeats = {}, self.runs.points, self.plan.least_runs_per_point
         for method in dict.fromkeys(row.trial.method for row in rows):
             own = {place: score for place, score in scores.items() if rows[place].trial.method == method}
-            place = index_of_winning_run(self.rule, own, self.runs.points, self.plan.least_runs_per_point)
-            if place is not None:
+            if (place := index_of_winning_run(self.rule, own, points, repeats)) is not None:
                 best[method] = rows[place].trial.id
         return best
 

@@ -279,11 +279,10 @@ def _panels_by_heading(sweeps: Sequence[Sweep]) -> dict[tuple[str, str], list[Ma
     for number, sweep in enumerate(sweeps, start=1):
         if not release.public_reader(sweep).may_see(Needs.ALL_SCORES):
             continue
-        disclosed, scale = release.sweep_with_disclosed_runs_only(sweep), sweep.score_scale
-        measure = f"{sweep.score_description} {scale.in_words}"
-        groups.setdefault((scale.heading(sweep.score_description), measure), []).extend(
+        shown, score, scale = release.sweep_with_disclosed_runs_only(sweep), sweep.score_description, sweep.score_scale
+        groups.setdefault((scale.heading(score), f"{score} {scale.in_words}"), []).extend(
             replace(panel, facet=(f"sweep {number}", *panel.facet))
-            for panel in build_map_panels(disclosed.map_rows, sweep.swept_keys, sweep.rule.name_of_point_score, scale)
+            for panel in build_map_panels(shown.map_rows, sweep.swept_keys, sweep.rule.name_of_point_score, scale)
         )
     for panels in groups.values():
         methods = list(dict.fromkeys(panel.method for panel in panels))
