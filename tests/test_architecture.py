@@ -323,7 +323,7 @@ def bare_code() -> Mapping[str, Any]:
     return runpy.run_path(str(ROOT / "benchmarks" / "measuring" / "bare_code.py"), run_name="imported")
 
 
-SIZE = {"bare lines": 39_802, "files": 386, "functions": 4_500}
+SIZE = {"bare lines": 39_803, "files": 386, "functions": 4_598}
 """What the product has come to. Whoever raises a number says in the commit what is added, and what goes for it."""
 
 
